@@ -1,0 +1,71 @@
+package discovery
+
+import (
+	"context"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Peer is one member of the cluster as a source describes it.
+type Peer struct {
+	// Name is the member name: the first label of Host where that is unique
+	// in the set, else the whole Host, unless the source names members itself.
+	Name string `json:"name"`
+	// Host is the peer's host name, lower-case and without a trailing dot, or
+	// an IP address without brackets.
+	Host string `json:"host"`
+	// Port is the peer port.
+	Port uint16 `json:"port"`
+	// Addrs are all addresses of Host, sorted, IPv4 unmapped.
+	Addrs []netip.Addr `json:"addrs"`
+	// PeerURLs and ClientURLs are scheme://host:port, sorted. A source that
+	// knows no client URLs leaves them to Await, which derives them from the
+	// client listeners (Env.ClientListeners).
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs,omitempty"`
+	// Alias is the canonical name behind Host where DNS answered with a CNAME.
+	Alias string `json:"alias,omitempty"`
+	// TTL says how long caches may go on giving an older answer; 0 where the
+	// source has no caches. A mismatch is final only after it has passed.
+	TTL time.Duration `json:"-"`
+}
+
+// Provider finds the peers of one cluster.
+type Provider interface {
+	// Discover returns the whole peer set or an error, never a part of it.
+	// It asks once; trying again is Await's work. Errors are *Error.
+	Discover(ctx context.Context) ([]Peer, error)
+}
+
+// Listener is the scheme and port of one listen URL.
+type Listener struct {
+	Scheme string
+	Port   uint16
+}
+
+// Env is what a source may know of the node and of etcd's configuration.
+// The zero value of each field means "not told".
+type Env struct {
+	Size            int              // members expected
+	PeerScheme      string           // "http" or "https", from the peer TLS configuration
+	ClientScheme    string           // the same for clients
+	PeerPorts       []uint16         // ports of listen-peer-urls (or of initial-advertise-peer-urls)
+	ClientListeners []Listener       // listen-client-urls
+	ServiceSuffix   string           // discovery-srv-name
+	DNSServers      []netip.AddrPort // --dns-server; empty: those of ResolvConf
+	ResolvConf      string           // "/etc/resolv.conf" where empty
+	Token           string           // initial-cluster-token
+	PluginDirs      []string         // where exec: looks for plugins
+	Log             *zap.Logger      // never nil below the command line
+}
+
+// Factory makes the provider of one source URL; it asks nothing yet. A source
+// that cannot be understood is an *Error of kind Config.
+type Factory func(source *url.URL, env Env) (Provider, error)
+
+// Registry maps the scheme of a source URL to its factory. It is a map
+// literal in the program: a scheme given twice does not compile.
+type Registry map[string]Factory

@@ -1,0 +1,33 @@
+package seed
+
+// Kind of an Error.
+type ErrorKind int
+
+const (
+	// Invalid: the Spec cannot be seeded: names, URLs, learners (status 20).
+	Invalid ErrorKind = iota + 1
+	// Write: a write failed and nothing was committed (status 31).
+	Write
+	// Busy: another process holds the directory (status 32).
+	Busy
+	// Foreign: another member's or cluster's data (status 43).
+	Foreign
+	// Damaged: corrupt or half-written (status 44).
+	Damaged
+)
+
+// Error is one line: what was attempted, the path, what was seen, what to do.
+type Error struct {
+	Kind ErrorKind
+	Msg  string
+	Err  error // the cause, or nil
+}
+
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Msg
+	}
+	return e.Msg + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,78 @@
+package seed
+
+import (
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+)
+
+// Member is one member as the WAL and the members bucket hold it.
+type Member struct {
+	ID         types.ID `json:"id"`
+	Name       string   `json:"name"`
+	PeerURLs   []string `json:"peerURLs"`
+	ClientURLs []string `json:"clientURLs,omitempty"`
+	IsLearner  bool     `json:"isLearner,omitempty"`
+}
+
+// Owner is the user and group that own what is written.
+type Owner struct{ UID, GID int }
+
+// Spec says which member's directory is wanted. Member IDs in it are ignored:
+// they follow from the peer URLs and the token.
+type Spec struct {
+	DataDir string
+	WALDir  string // "": DataDir/member/wal
+	Token   string // initial-cluster-token
+	Members []Member
+	Self    string // name of the member that DataDir is for
+	// MaxLearners is etcd's max-learners; 0 means etcd's default, 1.
+	MaxLearners int
+	// Owner nil: the owner of DataDir (or of its nearest existing parent).
+	Owner *Owner
+	// Pending makes the seed appear together with the file that says "not
+	// released yet" (see Release).
+	Pending bool
+}
+
+// Kind is what a data directory is.
+type Kind string
+
+const (
+	// Empty: nothing of an etcd in it; foreign files may be there.
+	Empty Kind = "empty"
+	// Valid: a complete directory that etcd starts from.
+	Valid Kind = "valid"
+	// Broken: half-written, mixed or corrupt; Reason says the first cause.
+	Broken Kind = "broken"
+)
+
+// State is what Inspect found. Inspect never writes.
+type State struct {
+	Kind    Kind   `json:"kind"`
+	Reason  string `json:"reason,omitempty"` // Broken: the first reason, with its path
+	DataDir string `json:"dataDir"`
+	WALDir  string `json:"walDir"`
+
+	// Identity, from the WAL's metadata and the members bucket (Valid only).
+	MemberID  types.ID   `json:"memberID,omitempty"`
+	ClusterID types.ID   `json:"clusterID,omitempty"`
+	Self      *Member    `json:"self,omitempty"`
+	Members   []Member   `json:"members,omitempty"`
+	Removed   []types.ID `json:"removed,omitempty"` // members_removed
+
+	// Pristine: term 1, vote 0, last index N: no etcd has run on it.
+	Pristine bool `json:"pristine"`
+	// Pending: the seed is committed but not released.
+	Pending bool `json:"pending"`
+	// Ignored names the files that are neither ours nor etcd's living ones
+	// (*.broken, *.tmp); Leftovers our own staging directories of a run that
+	// was killed; Foreign everything else.
+	Ignored   []string `json:"ignored,omitempty"`
+	Leftovers []string `json:"leftovers,omitempty"`
+	Foreign   []string `json:"foreign,omitempty"`
+
+	Segments int       `json:"segments,omitempty"` // WAL segments
+	DBSize   int64     `json:"dbSize,omitempty"`   // bytes
+	Modified time.Time `json:"modified,omitzero"`  // of the newest WAL segment
+}
