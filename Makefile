@@ -1,0 +1,70 @@
+# etcdinit: what developers type. `make` lists the targets.
+SHELL := /bin/bash
+GO ?= go
+DOCKER ?= docker
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+IMAGE ?= etcdinit:$(VERSION)
+BUILDER ?= golang:1.26
+FUZZTIME ?= 10s
+export VERSION
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## bin/etcdinit for this machine, static and stripped
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/etcdinit ./cmd/etcdinit
+
+.PHONY: test
+test: ## the unit tests
+	$(GO) test ./...
+
+.PHONY: lint
+lint: ## golangci-lint, go mod tidy, shellcheck
+	bash .ci/run lint
+
+.PHONY: race
+race: ## the unit tests under the race detector
+	bash .ci/run race
+
+.PHONY: e2e
+e2e: ## end to end: real etcd, DNS servers and network namespaces (root, Linux)
+	bash .ci/run prepare tools e2e
+
+.PHONY: bench
+bench: ## speed and memory against a floor, etcdutl and stock bootstrap; needs the tools etcd-3.6 and etcd-3.7
+	ETCDINIT_TOOLS_DIR="$${ETCDINIT_TOOLS_DIR:-$(CURDIR)/.cache/tools}" \
+		$(GO) test -tags e2e -count=1 -timeout 45m -run '^$$' -bench . -benchtime 1x ./e2e/bench/...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s)
+	@set -euo pipefail; n=0; \
+	while IFS=: read -r file target; do \
+		echo "fuzz: $$target in $$(dirname "$$file")"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; n=$$((n + 1)); \
+	done < <(git ls-files -co --exclude-standard '*_test.go' | xargs grep -oE '^func Fuzz[A-Za-z0-9_]*' | sed 's/func //' | sort); \
+	[ $$n -gt 0 ] || { echo "fuzz: no fuzz target found" >&2; exit 1; }; \
+	echo "ci: $$n fuzz targets, $(FUZZTIME) each"
+
+.PHONY: demo
+demo: ## a three-member cluster on loopback
+	$(GO) run ./cmd/etcdinit-demo
+
+.PHONY: image
+image: ## the container image IMAGE, built in BUILDER
+	DOCKER_BUILDKIT=0 $(DOCKER) build --build-arg BUILDER=$(BUILDER) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION) -t $(IMAGE) .
+
+.PHONY: release
+release: ## archives, checksums and bill of materials in dist/
+	tools/release
+
+.PHONY: ci
+ci: ## every default check of .ci/run
+	bash .ci/run
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin dist .cache
