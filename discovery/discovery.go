@@ -40,6 +40,15 @@ type Provider interface {
 	Discover(ctx context.Context) ([]Peer, error)
 }
 
+// Sized is a Provider that knows how many peers there are because its answer
+// is complete by definition: a list that somebody wrote down. Only such a
+// source may be awaited without a size.
+type Sized interface {
+	Provider
+	// Sized reports whether the answer is complete by definition.
+	Sized() bool
+}
+
 // Listener is the scheme and port of one listen URL.
 type Listener struct {
 	Scheme string
@@ -59,6 +68,7 @@ type Env struct {
 	ResolvConf      string           // "/etc/resolv.conf" where empty
 	Token           string           // initial-cluster-token
 	PluginDirs      []string         // where exec: looks for plugins
+	LocalAddrs      []netip.Addr     // where self is looked for; empty: all addresses of this host
 	Log             *zap.Logger      // never nil below the command line
 }
 

@@ -1,6 +1,9 @@
 package discovery
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Kind tells what an error of this package means for the caller.
 type Kind int
@@ -18,6 +21,23 @@ const (
 	Plugin
 )
 
+// String names the kind for messages and logs.
+func (k Kind) String() string {
+	switch k {
+	case Retry:
+		return "retry"
+	case Config:
+		return "config"
+	case Unusable:
+		return "unusable"
+	case NotSelf:
+		return "not self"
+	case Plugin:
+		return "plugin"
+	}
+	return "unknown"
+}
+
 // Error is what discovery failed with, in one line: what was asked, what was
 // seen, what to do.
 type Error struct {
@@ -27,13 +47,37 @@ type Error struct {
 	// retryAfter). 0: no bound.
 	After time.Duration
 	Err   error // the cause, or nil
+
+	// AtDeadline is what a Retry turns into if it is still so when the
+	// deadline passes; 0: it stays Retry.
+	AtDeadline Kind
+	// Seen is what a Retry saw of the set so far. It is there to show
+	// progress and is never an answer.
+	Seen []Peer
+	// Hints say what to look at if the error stays. Await keeps those of a
+	// Retry back until the deadline: most waits end well by themselves.
+	Hints []string
 }
 
 func (e *Error) Error() string {
-	if e.Err == nil {
-		return e.Msg
+	s := e.Msg
+	if e.Err != nil {
+		if s != "" {
+			s += ": "
+		}
+		s += e.Err.Error()
 	}
-	return e.Msg + ": " + e.Err.Error()
+	if len(e.Hints) > 0 {
+		s += "; hint: " + strings.Join(e.Hints, "; ")
+	}
+	return s
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// bare is the error without its hints.
+func (e *Error) bare() *Error {
+	c := *e
+	c.Hints = nil
+	return &c
+}
