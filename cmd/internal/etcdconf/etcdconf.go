@@ -1,4 +1,12 @@
-// Package etcdconf reads etcd's own static configuration the way etcd does.
+// Package etcdconf reads etcd's own static configuration the way etcd does,
+// and writes it back with what the seeded member must be told.
+//
+// etcd has two ways to be configured and never mixes them. With a
+// configuration file (--config-file, else ETCD_CONFIG_FILE) only the file's
+// keys count: other flags and ETCD_* variables are ignored without a word.
+// Without one, a flag beats its variable, and an empty variable is no
+// variable. Load holds to the same rules, but where etcd would ignore a value
+// that says something else, Load refuses and names both places.
 package etcdconf
 
 // TLS is one of etcd's two TLS sections.
@@ -6,7 +14,7 @@ type TLS struct {
 	CertFile, KeyFile             string
 	ClientCertFile, ClientKeyFile string // used when dialling, where set
 	TrustedCAFile                 string
-	AllowedCN, AllowedHostname    string
+	AllowedCN, AllowedHostname    string // several are joined by commas
 	ClientCertAuth, AutoTLS       bool
 }
 
@@ -27,6 +35,9 @@ type Config struct {
 	AdvertisePeerURLs, AdvertiseClients []string
 	PeerTLS, ClientTLS                  TLS
 	MaxLearners                         int
+
+	doc      []byte             // the configuration file as it was read
+	settings map[string]setting // by flag name: every etcd setting that was given
 }
 
 // Handoff is what etcd must still be told once its directory is seeded.
@@ -37,4 +48,55 @@ type Handoff struct {
 	AdvertiseClientURLs []string
 	// ListenPeerURLs and ListenClientURLs are set by --listen-self only.
 	ListenPeerURLs, ListenClientURLs []string
+}
+
+// Flag is one of etcd's flags as a command line gave it.
+type Flag struct {
+	Name, Value string // Name without dashes: "data-dir"
+}
+
+// Error is a configuration that cannot be used. Its text begins with the place
+// that the value came from: "FILE:LINE", "flag --x" or "variable ETCD_X".
+type Error struct {
+	Msg string
+	Err error
+}
+
+// Error says what is wrong, and where.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return e.Msg
+	}
+	return e.Msg + ": " + e.Err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// setting is one value and the place that it came from.
+type setting struct{ value, place string }
+
+// place names where the key's value came from, with the key:
+// "etcd.yaml:7: name", "flag --name", "variable ETCD_NAME".
+func (c *Config) place(flag string) string {
+	if s, ok := c.settings[flag]; ok {
+		return s.place
+	}
+	return flag
+}
+
+// defaultToken is etcd's own initial-cluster-token.
+const defaultToken = "etcd-cluster"
+
+// Token returns the initial cluster token, etcd's default where none is given.
+func (c *Config) Token() string {
+	if _, given := c.settings["initial-cluster-token"]; given || c.InitialClusterToken != "" {
+		return c.InitialClusterToken
+	}
+	return defaultToken
+}
+
+// TokenIsDefault says whether the token tells this cluster from no other.
+func (c *Config) TokenIsDefault() bool {
+	return c.Token() == "" || c.Token() == defaultToken
 }

@@ -1,0 +1,245 @@
+package etcdconf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	"sigs.k8s.io/yaml"
+)
+
+// fileKeys is read by the library that etcd itself reads its file with, so
+// that a value means the same to both ("name: no" is the name "false").
+type fileKeys struct {
+	Name                string       `json:"name"`
+	DataDir             string       `json:"data-dir"`
+	WALDir              string       `json:"wal-dir"`
+	ListenPeerURLs      string       `json:"listen-peer-urls"`
+	ListenClientURLs    string       `json:"listen-client-urls"`
+	AdvertisePeerURLs   string       `json:"initial-advertise-peer-urls"`
+	AdvertiseClientURLs string       `json:"advertise-client-urls"`
+	DiscoverySRV        string       `json:"discovery-srv"`
+	DiscoverySRVName    string       `json:"discovery-srv-name"`
+	InitialCluster      string       `json:"initial-cluster"`
+	InitialClusterToken string       `json:"initial-cluster-token"`
+	InitialClusterState string       `json:"initial-cluster-state"`
+	MaxLearners         int          `json:"max-learners"`
+	Discovery           string       `json:"discovery"`
+	DiscoveryEndpoints  any          `json:"discovery-endpoints"`
+	DiscoveryToken      any          `json:"discovery-token"`
+	DiscoveryConfig     any          `json:"discovery-config"`
+	ForceNewCluster     bool         `json:"force-new-cluster"`
+	Peer                fileSecurity `json:"peer-transport-security"`
+	Client              fileSecurity `json:"client-transport-security"`
+}
+
+type fileSecurity struct {
+	CertFile        string     `json:"cert-file"`
+	KeyFile         string     `json:"key-file"`
+	ClientCertFile  string     `json:"client-cert-file"`
+	ClientKeyFile   string     `json:"client-key-file"`
+	ClientCertAuth  bool       `json:"client-cert-auth"`
+	TrustedCAFile   string     `json:"trusted-ca-file"`
+	AutoTLS         bool       `json:"auto-tls"`
+	AllowedCN       stringList `json:"allowed-cn"`
+	AllowedHostname stringList `json:"allowed-hostname"`
+}
+
+// stringList is a sequence since etcd 3.5 and was one string before.
+type stringList []string
+
+// UnmarshalJSON accepts both.
+func (l *stringList) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*l = nil
+		if one != "" {
+			*l = stringList{one}
+		}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(l))
+}
+
+// values are the file's values by flag name.
+func (f *fileKeys) values() map[string]string {
+	v := map[string]string{
+		"name": f.Name, "data-dir": f.DataDir, "wal-dir": f.WALDir,
+		"listen-peer-urls": f.ListenPeerURLs, "listen-client-urls": f.ListenClientURLs,
+		"initial-advertise-peer-urls": f.AdvertisePeerURLs, "advertise-client-urls": f.AdvertiseClientURLs,
+		"discovery-srv": f.DiscoverySRV, "discovery-srv-name": f.DiscoverySRVName,
+		"initial-cluster": f.InitialCluster, "initial-cluster-token": f.InitialClusterToken, "initial-cluster-state": f.InitialClusterState,
+		"max-learners": strconv.Itoa(f.MaxLearners), "discovery": f.Discovery, "force-new-cluster": strconv.FormatBool(f.ForceNewCluster),
+	}
+	for flag, value := range map[string]any{"discovery-endpoints": f.DiscoveryEndpoints, "discovery-token": f.DiscoveryToken, "discovery-config": f.DiscoveryConfig} {
+		v[flag] = anyText(value)
+	}
+	for prefix, s := range map[string]fileSecurity{"peer-": f.Peer, "": f.Client} {
+		v[prefix+"cert-file"], v[prefix+"key-file"] = s.CertFile, s.KeyFile
+		v[prefix+"client-cert-file"], v[prefix+"client-key-file"] = s.ClientCertFile, s.ClientKeyFile
+		v[prefix+"client-cert-auth"], v[prefix+"auto-tls"] = strconv.FormatBool(s.ClientCertAuth), strconv.FormatBool(s.AutoTLS)
+		v[prefix+"trusted-ca-file"] = s.TrustedCAFile
+	}
+	v["peer-cert-allowed-cn"] = strings.Join(f.Peer.AllowedCN, ",")
+	v["peer-cert-allowed-hostname"] = strings.Join(f.Peer.AllowedHostname, ",")
+	v["client-cert-allowed-hostname"] = strings.Join(f.Client.AllowedHostname, ",")
+	return v
+}
+
+// anyText is "" for nothing, an empty string, sequence or mapping.
+func anyText(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	default:
+		text, err := json.Marshal(v)
+		if err != nil || string(text) == "{}" || string(text) == "[]" {
+			return ""
+		}
+		return string(text)
+	}
+}
+
+// document is a configuration file with the lines of its keys.
+type document struct {
+	path  string
+	root  *yamlv3.Node // a document node; its content is one mapping, or nothing
+	lines map[string]int
+	keys  fileKeys
+}
+
+// readFile reads etcd's configuration file.
+func readFile(path string) (*document, []byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, &Error{Msg: "read etcd's configuration file", Err: err}
+	}
+	doc, err := parseFile(path, data)
+	return doc, data, err
+}
+
+func parseFile(path string, data []byte) (*document, error) {
+	d := &document{path: path, root: new(yamlv3.Node), lines: map[string]int{}}
+	if err := yamlv3.Unmarshal(data, d.root); err != nil {
+		return nil, d.yamlError(err)
+	}
+	if top := d.mapping(); top != nil {
+		if top.Kind != yamlv3.MappingNode {
+			return nil, &Error{Msg: fmt.Sprintf("%s:%d: etcd's configuration is a list of \"key: value\" lines, this is %s", path, top.Line, nodeKind(top))}
+		}
+		if err := d.index("", top); err != nil {
+			return nil, err
+		}
+	}
+	if err := yaml.Unmarshal(data, &d.keys); err != nil {
+		return nil, d.yamlError(err)
+	}
+	return d, nil
+}
+
+// mapping is the node of the top level; nil in an empty file.
+func (d *document) mapping() *yamlv3.Node {
+	if len(d.root.Content) == 0 {
+		return nil
+	}
+	top := d.root.Content[0]
+	if top.Kind == yamlv3.ScalarNode && top.ShortTag() == "!!null" {
+		return nil
+	}
+	return top
+}
+
+// index notes each key's line, and refuses a key that is there twice: etcd
+// would silently take one of the two. Upper and lower case are one to etcd.
+func (d *document) index(prefix string, m *yamlv3.Node) error {
+	spelled := map[string]string{}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		k, v := m.Content[i], m.Content[i+1]
+		name := prefix + strings.ToLower(k.Value)
+		if first, twice := d.lines[name]; twice && k.Tag != "!!merge" {
+			if spelled[name] != k.Value {
+				return &Error{Msg: fmt.Sprintf("%s:%d: key %q is %q of line %d again: etcd reads both as one key", d.path, k.Line, k.Value, spelled[name], first)}
+			}
+			return &Error{Msg: fmt.Sprintf("%s:%d: key %q is there twice, first in line %d", d.path, k.Line, k.Value, first)}
+		}
+		d.lines[name], spelled[name] = k.Line, k.Value
+		if v.Kind == yamlv3.MappingNode {
+			if err := d.index(name+".", v); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// has says whether the file itself has the key.
+func (d *document) has(path []string) bool {
+	_, ok := d.lines[strings.Join(path, ".")]
+	return ok
+}
+
+// place is "FILE:LINE: key".
+func (d *document) place(path []string) string {
+	name := strings.Join(path, ".")
+	for at := name; at != ""; at = parent(at) {
+		if line, ok := d.lines[at]; ok {
+			return fmt.Sprintf("%s:%d: %s", d.path, line, name)
+		}
+	}
+	return d.path + ": " + name
+}
+
+func parent(path string) string {
+	i := strings.LastIndex(path, ".")
+	return path[:max(i, 0)]
+}
+
+// yamlError puts the file's name and line before what a parser says.
+func (d *document) yamlError(err error) error {
+	var typed *json.UnmarshalTypeError
+	if errors.As(err, &typed) && typed.Field != "" {
+		return &Error{Msg: fmt.Sprintf("%s: a %s is not what etcd reads here (%s)", d.place(strings.Split(typed.Field, ".")), typed.Value, typeName(typed))}
+	}
+	msg := err.Error()
+	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "yaml: "} {
+		msg = strings.TrimPrefix(msg, prefix)
+	}
+	msg = strings.Join(strings.Fields(msg), " ")
+	if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(msg); m != nil {
+		return &Error{Msg: fmt.Sprintf("%s:%s: not YAML: %s", d.path, m[1], m[2])}
+	}
+	return &Error{Msg: d.path + ": not YAML: " + msg}
+}
+
+func typeName(e *json.UnmarshalTypeError) string {
+	switch e.Type.String() {
+	case "string":
+		return "it reads one value; several URLs are separated by commas"
+	case "bool":
+		return "it reads true or false"
+	case "int":
+		return "it reads a whole number"
+	default:
+		return "it reads " + e.Type.String()
+	}
+}
+
+func nodeKind(n *yamlv3.Node) string {
+	switch n.Kind {
+	case yamlv3.SequenceNode:
+		return "a sequence"
+	case yamlv3.ScalarNode:
+		return "a single value"
+	case yamlv3.AliasNode:
+		return "an alias"
+	case yamlv3.DocumentNode, yamlv3.MappingNode:
+	}
+	return "something else"
+}

@@ -1,0 +1,212 @@
+package etcdconf
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	defaultPeerURL   = "http://localhost:2380"
+	defaultClientURL = "http://localhost:2379"
+)
+
+// Listener is one listen URL, taken apart. A unix socket has its path in Host
+// and no port.
+type Listener struct {
+	Scheme, Host string // Host without brackets
+	Port         uint16
+}
+
+// String returns the listen URL.
+func (l Listener) String() string { return l.URL(l.Host) }
+
+// URL is the listen URL with another host.
+func (l Listener) URL(host string) string {
+	if l.Unix() {
+		return l.Scheme + "://" + l.Host
+	}
+	return l.Scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(l.Port)))
+}
+
+// Unix says whether it is a unix socket.
+func (l Listener) Unix() bool { return l.Scheme == "unix" || l.Scheme == "unixs" }
+
+// Narrow is the listener on addr alone where it listens on every address of
+// the node (0.0.0.0, [::]); every other one stays as it is.
+func (l Listener) Narrow(addr netip.Addr) Listener {
+	if ip, err := netip.ParseAddr(l.Host); err == nil && ip.IsUnspecified() && addr.IsValid() {
+		l.Host = addr.String()
+	}
+	return l
+}
+
+// ListenSelf narrows the listen URLs on every address of the node (0.0.0.0,
+// [::]) to addr; others stay as they are, and equal ones become one.
+func ListenSelf(listen []string, addr netip.Addr) []string {
+	var narrowed []string
+	for _, raw := range listen {
+		if l, ok := listener(raw); ok {
+			raw = l.Narrow(addr).String()
+		}
+		if !slices.Contains(narrowed, raw) {
+			narrowed = append(narrowed, raw)
+		}
+	}
+	return narrowed
+}
+
+// PeerListeners returns listen-peer-urls, etcd's default where absent.
+func (c *Config) PeerListeners() []Listener { return listeners(c.ListenPeerURLs, defaultPeerURL) }
+
+// ClientListeners returns listen-client-urls, etcd's default where absent.
+func (c *Config) ClientListeners() []Listener {
+	return listeners(c.ListenClientURLs, defaultClientURL)
+}
+
+func listeners(raw []string, fallback string) []Listener {
+	if len(raw) == 0 {
+		raw = []string{fallback}
+	}
+	var all []Listener
+	for _, r := range raw {
+		if l, ok := listener(r); ok {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+func listener(raw string) (Listener, bool) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return Listener{}, false
+	}
+	l := Listener{Scheme: u.Scheme}
+	if l.Unix() {
+		l.Host = u.Host + u.Path
+		return l, true
+	}
+	host, port, err := net.SplitHostPort(u.Host)
+	if err != nil {
+		return Listener{}, false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return Listener{}, false
+	}
+	l.Host, l.Port = host, uint16(n)
+	return l, true
+}
+
+// parseURLs reads a comma separated list as etcd does: blanks around an entry
+// are dropped and the list is sorted. "" is no list.
+func parseURLs(value string) ([]string, error) {
+	if value == "" {
+		return nil, nil
+	}
+	parts := strings.Split(value, ",")
+	all := make([]string, 0, len(parts))
+	for _, p := range parts {
+		u, err := parseURL(strings.TrimSpace(p))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, u)
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+func parseURL(raw string) (string, error) {
+	bad := func(format string, args ...any) (string, error) {
+		return "", &Error{Msg: fmt.Sprintf("%q: ", raw) + fmt.Sprintf(format, args...)}
+	}
+	if raw == "" {
+		return "", &Error{Msg: "an empty URL (a comma too many?)"}
+	}
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if !ok {
+		return bad("not a URL of the form http://host:port")
+	}
+	hostPort, _, _ := strings.Cut(rest, "/")
+	if fixed, bare := bracketed(hostPort); bare {
+		return bad("an IPv6 address must be in brackets: %s://%s", scheme, fixed)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return bad("not a URL: %v", unwrapURL(err))
+	}
+	switch u.Scheme {
+	case "unix", "unixs":
+		return u.String(), nil
+	case "http", "https":
+	default:
+		return bad("the scheme must be http, https, unix or unixs, not %q", u.Scheme)
+	}
+	_, port, err := net.SplitHostPort(u.Host)
+	switch {
+	case err != nil || port == "":
+		return bad("not of the form %s://host:port: the port is missing", u.Scheme)
+	case u.Path != "":
+		return bad("no path may follow the port")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return bad("nothing may stand in it but scheme, host and port")
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n > 65535 {
+		return bad("%s is no port number", port)
+	}
+	return u.String(), nil
+}
+
+// bracketed says whether an IPv6 address stands without brackets, and returns
+// the host and port with them.
+func bracketed(hostPort string) (string, bool) {
+	if strings.HasPrefix(hostPort, "[") || strings.Count(hostPort, ":") < 2 {
+		return "", false
+	}
+	i := strings.LastIndex(hostPort, ":")
+	if ip, err := netip.ParseAddr(hostPort[:i]); err == nil && ip.Is6() && len(hostPort) > i+1 {
+		return "[" + hostPort[:i] + "]" + hostPort[i:], true
+	}
+	if ip, err := netip.ParseAddr(hostPort); err == nil && ip.Is6() {
+		return "[" + hostPort + "]:PORT", true
+	}
+	return "", false
+}
+
+func unwrapURL(err error) error {
+	if u, ok := err.(*url.Error); ok { //nolint:errorlint // url.Parse returns it bare
+		return u.Err
+	}
+	return err
+}
+
+// checkBind holds listen URLs to what etcd can bind.
+func checkBind(raw []string) error {
+	for _, r := range raw {
+		l, ok := listener(r)
+		if !ok || l.Unix() || l.Host == "localhost" || net.ParseIP(l.Host) != nil {
+			continue
+		}
+		if l.Host == "" {
+			return &Error{Msg: fmt.Sprintf("%q: the address to listen on is missing; use %s to listen on all", r, l.URL("0.0.0.0"))}
+		}
+		return &Error{Msg: fmt.Sprintf("%q: etcd listens on IP addresses only, not on the name %q; use %s to listen on all", r, l.Host, l.URL("0.0.0.0"))}
+	}
+	return nil
+}
+
+// checkHost holds advertise URLs to having a host.
+func checkHost(raw []string) error {
+	for _, r := range raw {
+		if l, ok := listener(r); ok && !l.Unix() && l.Host == "" {
+			return &Error{Msg: fmt.Sprintf("%q: the host is missing", r)}
+		}
+	}
+	return nil
+}
