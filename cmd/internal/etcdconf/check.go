@@ -221,7 +221,7 @@ func (c *Config) InitialMembers() ([]Peer, error) {
 		return nil, nil
 	}
 	byName := map[string][]string{}
-	for _, part := range strings.Split(c.InitialCluster, ",") {
+	for part := range strings.SplitSeq(c.InitialCluster, ",") {
 		name, raw, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || name == "" {
 			return nil, &Error{Msg: fmt.Sprintf("%s: %q is not of the form NAME=http://host:port", c.place("initial-cluster"), part)}
@@ -249,18 +249,19 @@ func (c *Config) CheckInitialCluster(discovered []Peer) error {
 	if err != nil || len(members) == 0 {
 		return err
 	}
-	var want, have []string
-	for _, m := range members {
-		have = append(have, strings.Join(normalURLs(m.URLs), ","))
-	}
-	for _, m := range discovered {
-		want = append(want, strings.Join(normalURLs(m.URLs), ","))
-	}
-	slices.Sort(have)
-	slices.Sort(want)
-	if slices.Equal(have, want) {
+	if samePeers(members, discovered) {
 		return nil
 	}
-	return &Error{Msg: fmt.Sprintf("%s lists %d members (%s), but discovery found %d (%s): take initial-cluster away, it is not needed here, or correct the records",
-		c.place("initial-cluster"), len(have), strings.Join(have, " "), len(want), strings.Join(want, " "))}
+	return &Error{Msg: fmt.Sprintf("%s lists %s, but discovery found %s: take initial-cluster away, it is not needed here, or correct the records",
+		c.place("initial-cluster"), describePeers(members), describePeers(discovered))}
+}
+
+// peerURLs are the URLs of each peer, in an order that does not depend on names.
+func peerURLs(peers []Peer) []string {
+	all := make([]string, 0, len(peers))
+	for _, p := range peers {
+		all = append(all, strings.Join(normalURLs(p.URLs), ","))
+	}
+	slices.Sort(all)
+	return all
 }

@@ -93,9 +93,10 @@ func ExecArgs(h Handoff, args []string, resolved string) ([]string, error) {
 		if !ours && !strings.HasPrefix(a.Name, "discovery-") {
 			continue
 		}
+		narrowed := a.Name == "listen-peer-urls" || a.Name == "listen-client-urls" // as --listen-self asks
 		if same, err := sameSetting(a.Flag, value); err != nil {
 			return nil, err
-		} else if !same && ours {
+		} else if !same && ours && !narrowed {
 			return nil, contradiction(a.Flag, value)
 		}
 		for i := a.first; i < a.last; i++ {
@@ -170,7 +171,7 @@ func (c *Config) Exec(h Handoff, args, environ []string, resolved string) (argv,
 	if c.File != "" {
 		return argv, without(env, "ETCD_CONFIG_FILE"), nil
 	}
-	return argv, c.passFlags(argv, env), nil
+	return argv, c.passFlags(h, argv, env), nil
 }
 
 func (c *Config) source() string {
@@ -182,31 +183,25 @@ func (c *Config) source() string {
 
 // passFlags hands on, as variables, what only our own command line said, and
 // takes out a variable that a flag of etcd's shadows: etcd exits on both.
-func (c *Config) passFlags(argv, env []string) []string {
-	shadowed := map[string]bool{}
+func (c *Config) passFlags(h Handoff, argv, env []string) []string {
+	settled := map[string]bool{}
+	for _, flag := range emptied() {
+		settled[flag] = true
+	}
+	for _, p := range h.pairs() {
+		settled[p.flag] = true
+	}
 	all, _ := arguments(argv) //nolint:errcheck // ExecArgs has read them
 	for _, a := range all {
-		shadowed[a.Name] = true
+		settled[a.Name] = true
 		env = without(env, variable(a.Name))
 	}
-	have := lookup(env)
-	for _, k := range sortedKeys(c.settings) {
-		s := c.settings[k]
-		if _, ok := have[variable(k)]; shadowed[k] || !strings.HasPrefix(s.place, "flag ") || slices.Contains(emptied(), k) {
-			continue
-		} else if ok {
-			if isHandoff(k) {
-				continue
-			}
-			env = without(env, variable(k))
+	for _, flag := range sortedKeys(c.settings) {
+		if s := c.settings[flag]; !settled[flag] && strings.HasPrefix(s.place, "flag ") {
+			env = append(without(env, variable(flag)), variable(flag)+"="+s.value)
 		}
-		env = append(env, variable(k)+"="+s.value)
 	}
 	return env
-}
-
-func isHandoff(flag string) bool {
-	return slices.Contains([]string{"name", "initial-advertise-peer-urls", "advertise-client-urls", "initial-cluster-state"}, flag)
 }
 
 func without(env []string, name string) []string {

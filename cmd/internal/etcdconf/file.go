@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,31 +41,15 @@ type fileKeys struct {
 }
 
 type fileSecurity struct {
-	CertFile        string     `json:"cert-file"`
-	KeyFile         string     `json:"key-file"`
-	ClientCertFile  string     `json:"client-cert-file"`
-	ClientKeyFile   string     `json:"client-key-file"`
-	ClientCertAuth  bool       `json:"client-cert-auth"`
-	TrustedCAFile   string     `json:"trusted-ca-file"`
-	AutoTLS         bool       `json:"auto-tls"`
-	AllowedCN       stringList `json:"allowed-cn"`
-	AllowedHostname stringList `json:"allowed-hostname"`
-}
-
-// stringList is a sequence since etcd 3.5 and was one string before.
-type stringList []string
-
-// UnmarshalJSON accepts both.
-func (l *stringList) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		*l = nil
-		if one != "" {
-			*l = stringList{one}
-		}
-		return nil
-	}
-	return json.Unmarshal(data, (*[]string)(l))
+	CertFile        string `json:"cert-file"`
+	KeyFile         string `json:"key-file"`
+	ClientCertFile  string `json:"client-cert-file"`
+	ClientKeyFile   string `json:"client-key-file"`
+	ClientCertAuth  bool   `json:"client-cert-auth"`
+	TrustedCAFile   string `json:"trusted-ca-file"`
+	AutoTLS         bool   `json:"auto-tls"`
+	AllowedCN       any    `json:"allowed-cn"` // a sequence, or one string
+	AllowedHostname any    `json:"allowed-hostname"`
 }
 
 // values are the file's values by flag name.
@@ -85,25 +71,32 @@ func (f *fileKeys) values() map[string]string {
 		v[prefix+"client-cert-auth"], v[prefix+"auto-tls"] = strconv.FormatBool(s.ClientCertAuth), strconv.FormatBool(s.AutoTLS)
 		v[prefix+"trusted-ca-file"] = s.TrustedCAFile
 	}
-	v["peer-cert-allowed-cn"] = strings.Join(f.Peer.AllowedCN, ",")
-	v["peer-cert-allowed-hostname"] = strings.Join(f.Peer.AllowedHostname, ",")
-	v["client-cert-allowed-hostname"] = strings.Join(f.Client.AllowedHostname, ",")
+	v["peer-cert-allowed-cn"] = anyText(f.Peer.AllowedCN)
+	v["peer-cert-allowed-hostname"] = anyText(f.Peer.AllowedHostname)
+	v["client-cert-allowed-hostname"] = anyText(f.Client.AllowedHostname)
 	return v
 }
 
-// anyText is "" for nothing, an empty string, sequence or mapping.
+// anyText is a value of any shape as one text: a sequence is joined by commas,
+// nothing at all and what is empty is "".
 func anyText(value any) string {
 	switch v := value.(type) {
 	case nil:
 		return ""
 	case string:
 		return v
-	default:
-		text, err := json.Marshal(v)
-		if err != nil || string(text) == "{}" || string(text) == "[]" {
-			return ""
+	case []any:
+		parts := make([]string, 0, len(v))
+		for _, e := range v {
+			parts = append(parts, anyText(e))
 		}
-		return string(text)
+		return strings.Join(parts, ",")
+	case map[string]any:
+		return strings.Join(slices.Sorted(maps.Keys(v)), ",")
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	default:
+		return fmt.Sprint(v)
 	}
 }
 
@@ -112,12 +105,13 @@ type document struct {
 	path  string
 	root  *yamlv3.Node // a document node; its content is one mapping, or nothing
 	lines map[string]int
+	null  map[string]bool // keys without a value: as good as absent
 	keys  fileKeys
 }
 
 // readFile reads etcd's configuration file.
 func readFile(path string) (*document, []byte, error) {
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(path) //nolint:gosec // G304: the path is what the person who starts etcd says
 	if err != nil {
 		return nil, nil, &Error{Msg: "read etcd's configuration file", Err: err}
 	}
@@ -126,7 +120,7 @@ func readFile(path string) (*document, []byte, error) {
 }
 
 func parseFile(path string, data []byte) (*document, error) {
-	d := &document{path: path, root: new(yamlv3.Node), lines: map[string]int{}}
+	d := &document{path: path, root: new(yamlv3.Node), lines: map[string]int{}, null: map[string]bool{}}
 	if err := yamlv3.Unmarshal(data, d.root); err != nil {
 		return nil, d.yamlError(err)
 	}
@@ -170,6 +164,7 @@ func (d *document) index(prefix string, m *yamlv3.Node) error {
 			return &Error{Msg: fmt.Sprintf("%s:%d: key %q is there twice, first in line %d", d.path, k.Line, k.Value, first)}
 		}
 		d.lines[name], spelled[name] = k.Line, k.Value
+		d.null[name] = v.ShortTag() == "!!null"
 		if v.Kind == yamlv3.MappingNode {
 			if err := d.index(name+".", v); err != nil {
 				return err
@@ -179,15 +174,14 @@ func (d *document) index(prefix string, m *yamlv3.Node) error {
 	return nil
 }
 
-// has says whether the file itself has the key.
-func (d *document) has(path []string) bool {
-	_, ok := d.lines[strings.Join(path, ".")]
-	return ok
+// has says whether the file itself has the key, with a value.
+func (d *document) has(name string) bool {
+	_, ok := d.lines[name]
+	return ok && !d.null[name]
 }
 
 // place is "FILE:LINE: key".
-func (d *document) place(path []string) string {
-	name := strings.Join(path, ".")
+func (d *document) place(name string) string {
 	for at := name; at != ""; at = parent(at) {
 		if line, ok := d.lines[at]; ok {
 			return fmt.Sprintf("%s:%d: %s", d.path, line, name)
@@ -205,7 +199,7 @@ func parent(path string) string {
 func (d *document) yamlError(err error) error {
 	var typed *json.UnmarshalTypeError
 	if errors.As(err, &typed) && typed.Field != "" {
-		return &Error{Msg: fmt.Sprintf("%s: a %s is not what etcd reads here (%s)", d.place(strings.Split(typed.Field, ".")), typed.Value, typeName(typed))}
+		return &Error{Msg: fmt.Sprintf("%s: a %s is not what etcd reads here (%s)", d.place(typed.Field), typed.Value, typeName(typed))}
 	}
 	msg := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "yaml: "} {

@@ -67,7 +67,7 @@ func refusedKeys() []key {
 func allKeys() map[string]key {
 	all := map[string]key{}
 	for kind, names := range map[kind]string{boolean: otherBooleans, integer: otherIntegers, duration: otherDurations, list: otherLists, text: otherTexts} {
-		for _, name := range strings.Fields(names) {
+		for name := range strings.FieldsSeq(names) {
 			all[name] = key{flag: name, kind: kind, path: otherPath(name)}
 		}
 	}

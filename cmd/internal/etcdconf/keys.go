@@ -28,11 +28,17 @@ type key struct {
 	value func(*Config) any // where Config keeps it: *string, *bool, *int, *[]string
 }
 
-func (k key) yamlPath() []string {
+// yamlPath is where the file has it; "outer.inner" within a section.
+func (k key) yamlPath() string {
 	if k.path == "" {
-		return []string{k.flag}
+		return k.flag
 	}
-	return strings.Split(k.path, ".")
+	return k.path
+}
+
+// isPath says whether the value is a path.
+func (k key) isPath() bool {
+	return strings.HasSuffix(k.flag, "-dir") || strings.HasSuffix(k.flag, "-file")
 }
 
 // variable is the environment variable of a flag.

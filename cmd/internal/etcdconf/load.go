@@ -3,6 +3,7 @@ package etcdconf
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -138,13 +139,13 @@ func (c *Config) compare(given map[string][]setting) error {
 					continue
 				}
 				return &Error{Msg: fmt.Sprintf("%s is %q, but etcd's configuration file %s has no %s, and with a configuration file etcd ignores flags and ETCD_* variables: put it into the file, or take it away",
-					g.place, g.value, c.File, strings.Join(k.yamlPath(), "."))}
+					g.place, g.value, c.File, k.yamlPath())}
 			}
 			have, err := k.canonicalOr(s.value)
 			if err != nil {
 				return &Error{Msg: s.place, Err: err}
 			}
-			if want != have {
+			if want != have && (!k.isPath() || filepath.Clean(want) != filepath.Clean(have)) {
 				return &Error{Msg: fmt.Sprintf("%s is %q, but %s is %q, and with a configuration file etcd ignores flags and ETCD_* variables: make them equal, or take one away",
 					g.place, g.value, s.place, s.value)}
 			}

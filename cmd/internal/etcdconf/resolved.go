@@ -30,10 +30,9 @@ func (c *Config) Resolved(h Handoff) ([]byte, error) {
 	})
 	have := d.keys.values()
 	for _, p := range h.pairs() {
-		if same, err := sameSetting(Flag{p.flag, have[p.flag]}, p.value); err == nil && same {
-			continue // in the words of whoever wrote it
+		if !saysSame(p.flag, have[p.flag], p.value) { // else it stays in the words of whoever wrote it
+			set(top, scalar(p.value), p.flag)
 		}
-		set(top, []string{p.flag}, scalar(p.value))
 	}
 	out, err := encode(d.root)
 	if err != nil {
@@ -51,7 +50,7 @@ func (c *Config) checkResolved(path string, h Handoff, out []byte) error {
 	}
 	got := d.keys.values()
 	for _, p := range h.pairs() {
-		if same, err := sameSetting(Flag{p.flag, got[p.flag]}, p.value); err != nil || !same {
+		if !saysSame(p.flag, got[p.flag], p.value) {
 			return &Error{Msg: path + ": " + p.flag + " cannot be written as " + strconv.Quote(p.value) + ": the file says " + strconv.Quote(got[p.flag]) + " in a way that cannot be changed"}
 		}
 	}
@@ -63,6 +62,11 @@ func (c *Config) checkResolved(path string, h Handoff, out []byte) error {
 	return nil
 }
 
+func saysSame(flag, have, want string) bool {
+	same, err := sameSetting(Flag{flag, have}, want)
+	return err == nil && same
+}
+
 // document is the file that was read, or one made of flags and variables.
 func (c *Config) document() (*document, error) {
 	if c.File != "" && c.doc != nil {
@@ -72,7 +76,7 @@ func (c *Config) document() (*document, error) {
 	known := allKeys()
 	for _, k := range ownKeys() {
 		if v := k.get(c); v != "" {
-			set(top, k.yamlPath(), k.node(v))
+			k.put(top, v)
 		}
 	}
 	for _, flag := range sortedKeys(c.settings) {
@@ -83,13 +87,22 @@ func (c *Config) document() (*document, error) {
 		if k.path == "-" {
 			return nil, &Error{Msg: s.place + ": etcd's configuration file has no key for it; hand over with --env-file, or by exec"}
 		}
-		set(top, k.yamlPath(), k.node(s.value))
+		k.put(top, s.value)
 	}
 	data, err := encode(&yamlv3.Node{Kind: yamlv3.DocumentNode, Content: []*yamlv3.Node{top}})
 	if err != nil {
 		return nil, &Error{Msg: "write the configuration", Err: err}
 	}
 	return parseFile("configuration from flags and variables", data)
+}
+
+// put writes a flag's value where the file has it.
+func (k key) put(top *yamlv3.Node, value string) {
+	if outer, inner, nested := strings.Cut(k.yamlPath(), "."); nested {
+		set(section(top, outer), k.node(value), inner)
+		return
+	}
+	set(top, k.node(value), k.yamlPath())
 }
 
 // node is a flag's value as the file has it.
@@ -105,7 +118,7 @@ func (k key) node(value string) *yamlv3.Node {
 		}
 	case list:
 		seq := &yamlv3.Node{Kind: yamlv3.SequenceNode, Style: yamlv3.FlowStyle}
-		for _, v := range strings.Split(value, ",") {
+		for v := range strings.SplitSeq(value, ",") {
 			seq.Content = append(seq.Content, scalar(v))
 		}
 		return seq
@@ -118,7 +131,7 @@ func (k key) node(value string) *yamlv3.Node {
 // something else.
 func scalar(value string) *yamlv3.Node {
 	n := &yamlv3.Node{Kind: yamlv3.ScalarNode, Tag: "!!str", Value: value}
-	word := regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9._/-]*$|^https?://[A-Za-z0-9.-]+:[0-9]+$`)
+	word := regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9._/-]*$|^https?://[A-Za-z0-9.-]+:\d+$`)
 	special := regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
 	if !word.MatchString(value) || special.MatchString(value) {
 		n.Style = yamlv3.DoubleQuotedStyle
@@ -126,25 +139,29 @@ func scalar(value string) *yamlv3.Node {
 	return n
 }
 
-// set puts a value where path says, in place of one that is there already.
-func set(m *yamlv3.Node, path []string, value *yamlv3.Node) {
+// set puts a value under name, in place of one that is there already.
+func set(m, value *yamlv3.Node, name string) {
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		if !strings.EqualFold(m.Content[i].Value, path[0]) {
-			continue
-		}
-		if len(path) > 1 && m.Content[i+1].Kind == yamlv3.MappingNode {
-			set(m.Content[i+1], path[1:], value)
+		if strings.EqualFold(m.Content[i].Value, name) {
+			old := m.Content[i+1]
+			value.HeadComment, value.LineComment, value.FootComment = old.HeadComment, old.LineComment, old.FootComment
+			m.Content[i+1] = value
 			return
 		}
-		old := m.Content[i+1]
-		value.HeadComment, value.LineComment, value.FootComment = old.HeadComment, old.LineComment, old.FootComment
-		m.Content[i+1] = value
-		return
 	}
-	for _, outer := range slices.Backward(path[1:]) {
-		value = &yamlv3.Node{Kind: yamlv3.MappingNode, Content: []*yamlv3.Node{{Kind: yamlv3.ScalarNode, Value: outer}, value}}
+	m.Content = append(m.Content, &yamlv3.Node{Kind: yamlv3.ScalarNode, Value: name}, value)
+}
+
+// section is the mapping under name, made where it is missing.
+func section(m *yamlv3.Node, name string) *yamlv3.Node {
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		if m.Content[i].Value == name {
+			return m.Content[i+1]
+		}
 	}
-	m.Content = append(m.Content, &yamlv3.Node{Kind: yamlv3.ScalarNode, Value: path[0]}, value)
+	inner := &yamlv3.Node{Kind: yamlv3.MappingNode}
+	set(m, inner, name)
+	return inner
 }
 
 // remove takes keys out; the comments around them stay.
