@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -101,9 +102,9 @@ func (h *Host) health(client *http.Client) error {
 func (l *Lab) lastEtcd(h *Host) *Proc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := len(l.procs) - 1; i >= 0; i-- {
-		if l.procs[i].host == h && strings.HasPrefix(l.procs[i].line, "etcd ") {
-			return l.procs[i]
+	for _, p := range slices.Backward(l.procs) {
+		if p.host == h && strings.HasPrefix(p.line, "etcd ") {
+			return p
 		}
 	}
 	return nil

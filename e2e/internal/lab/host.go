@@ -103,8 +103,8 @@ func (h *Host) Path(name string) string {
 // Write writes a file of the host, with its directories.
 func (h *Host) Write(name, content string) {
 	h.lab.t.Helper()
-	h.lab.must(os.MkdirAll(filepath.Dir(h.Path(name)), 0o755))     //nolint:gosec // a test's own directory
-	h.lab.must(os.WriteFile(h.Path(name), []byte(content), 0o644)) //nolint:gosec // world-readable as it is in life
+	h.lab.must(os.MkdirAll(filepath.Dir(h.Path(name)), 0o755))
+	h.lab.must(os.WriteFile(h.Path(name), []byte(content), 0o644))
 }
 
 // Read returns a file of the host.
@@ -119,7 +119,7 @@ func (h *Host) Read(name string) string {
 func (h *Host) Wipe(names ...string) {
 	h.lab.t.Helper()
 	for _, name := range names {
-		h.lab.must(os.RemoveAll(h.Path(name))) //nolint:forbidigo // a test loses a disk
+		h.lab.must(os.RemoveAll(h.Path(name)))
 	}
 }
 
@@ -168,7 +168,7 @@ func (h *Host) Resolv(servers ...netip.Addr) {
 		fmt.Fprintf(&conf, "nameserver %s\n", server)
 	}
 	conf.WriteString("options timeout:1 attempts:1\n")
-	h.lab.must(os.WriteFile(filepath.Join(h.etc, "resolv.conf"), []byte(conf.String()), 0o644)) //nolint:gosec // world-readable as it is in life
+	h.lab.must(os.WriteFile(filepath.Join(h.etc, "resolv.conf"), []byte(conf.String()), 0o644))
 }
 
 // UseDNS makes servers, in their order, the nameservers of all hosts.

@@ -54,7 +54,7 @@
 // host serves clients. CA issues certificates, PKI writes them into a host.
 //
 // Nothing outlives the test: namespaces have no names, processes die with the
-// test's own, and files are in T.TempDir. When a test fails the ends of all
+// test's own, and files are in the test's TempDir. When a test fails the ends of all
 // logs are printed.
 package lab
 
@@ -65,32 +65,19 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 )
-
-// T is what a lab needs of testing.TB, so that programs can have labs too.
-type T interface { //nolint:interfacebloat // the part of testing.TB that a lab uses
-	Helper()
-	Name() string
-	Logf(format string, args ...any)
-	Errorf(format string, args ...any)
-	Fatalf(format string, args ...any)
-	Skipf(format string, args ...any)
-	FailNow()
-	Failed() bool
-	Cleanup(f func())
-	TempDir() string
-	Context() context.Context
-}
 
 // Lab is one bridge and the hosts on it.
 type Lab struct {
 	// Home is where each host's processes see that host's own directory.
 	Home string
 
-	t     T
+	t     testing.TB
 	ctx   context.Context //nolint:containedctx // the life of the test that owns the lab
 	dir   string
 	hub   *namespace
@@ -104,18 +91,18 @@ type Lab struct {
 
 // New makes a lab that lives as long as the test. It skips the test where
 // hosts cannot be made; with ETCDINIT_E2E=required it fails it instead.
-func New(t T) *Lab {
-	t.Helper()
-	tools, err := findTools()
+func New(tb testing.TB) *Lab {
+	tb.Helper()
+	found, err := findTools()
 	if err != nil {
-		skip(t, "%v", err)
+		skip(tb, "%v", err)
 	}
-	hub, err := newNamespace(nil)
+	hub, err := newNamespace("hub", nil)
 	if err != nil {
-		skip(t, "hosts in network namespaces: %v", err)
+		skip(tb, "hosts in network namespaces: %v", err)
 	}
-	l := &Lab{t: t, ctx: t.Context(), dir: t.TempDir(), hub: hub, tools: tools, Home: home(tools.dirs()...)}
-	t.Cleanup(func() {
+	l := &Lab{t: tb, ctx: tb.Context(), dir: tb.TempDir(), hub: hub, tools: found, Home: home(found.dirs()...)}
+	tb.Cleanup(func() {
 		l.printLogs()
 		for _, h := range l.allHosts() {
 			h.ns.close()
@@ -137,12 +124,12 @@ func (l *Lab) Require(names ...string) {
 	}
 }
 
-func skip(t T, format string, args ...any) {
-	t.Helper()
+func skip(tb testing.TB, format string, args ...any) {
+	tb.Helper()
 	if os.Getenv("ETCDINIT_E2E") == "required" {
-		t.Fatalf("ETCDINIT_E2E=required, but "+format, args...)
+		tb.Fatalf("ETCDINIT_E2E=required, but "+format, args...)
 	}
-	t.Skipf("skipped: "+format, args...)
+	tb.Skipf("skipped: "+format, args...)
 }
 
 // home is a directory that exists everywhere and hides none of dirs when a
@@ -151,20 +138,11 @@ func home(dirs ...string) string {
 	for _, candidate := range []string{"/srv", "/mnt", "/media"} {
 		info, err := os.Stat(candidate)
 		hides := func(dir string) bool { return strings.HasPrefix(dir+"/", candidate+"/") }
-		if err == nil && info.IsDir() && !anyOf(dirs, hides) {
+		if err == nil && info.IsDir() && !slices.ContainsFunc(dirs, hides) {
 			return candidate
 		}
 	}
 	return "/opt"
-}
-
-func anyOf(all []string, is func(string) bool) bool {
-	for _, s := range all {
-		if is(s) {
-			return true
-		}
-	}
-	return false
 }
 
 // Hosts makes a host for each name.
@@ -181,7 +159,7 @@ func (l *Lab) Hosts(names ...string) []*Host {
 func (l *Lab) Host(name string) *Host {
 	l.t.Helper()
 	n := len(l.allHosts()) + 1
-	return l.HostAt(name, netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + n)}), //nolint:gosec // a lab has few hosts
+	return l.HostAt(name, netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + n)}),
 		netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", 10+n)))
 }
 
@@ -190,11 +168,11 @@ func (l *Lab) HostAt(name string, addrs ...netip.Addr) *Host {
 	l.t.Helper()
 	h := &Host{Name: name, Dir: filepath.Join(l.dir, name, "home"), lab: l, etc: filepath.Join(l.dir, name, "etc"), env: map[string]string{}}
 	for _, dir := range []string{h.Dir, h.etc, filepath.Join(l.dir, name, "log")} {
-		l.must(os.MkdirAll(dir, 0o755)) //nolint:gosec // a test's own directory
+		l.must(os.MkdirAll(dir, 0o755))
 	}
-	l.must(os.WriteFile(filepath.Join(h.etc, "resolv.conf"), nil, 0o644))                       //nolint:gosec // world-readable as it is in life
-	l.must(os.WriteFile(filepath.Join(h.etc, "hosts"), []byte("127.0.0.1 localhost\n"), 0o644)) //nolint:gosec // world-readable as it is in life
-	ns, err := newNamespace(map[string]string{
+	l.must(os.WriteFile(filepath.Join(h.etc, "resolv.conf"), nil, 0o644))
+	l.must(os.WriteFile(filepath.Join(h.etc, "hosts"), []byte("127.0.0.1 localhost\n"), 0o644))
+	ns, err := newNamespace(name, map[string]string{
 		"/etc/resolv.conf": filepath.Join(h.etc, "resolv.conf"),
 		"/etc/hosts":       filepath.Join(h.etc, "hosts"),
 		l.Home:             h.Dir,

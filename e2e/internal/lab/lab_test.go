@@ -62,11 +62,11 @@ func TestDropIsOneWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
-		if _, err := conn.Write([]byte("x")); err != nil {
+		defer conn.Close() //nolint:errcheck // a datagram socket
+		if _, err = conn.Write([]byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		if err := listener.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		if err = listener.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
 		_, _, err = listener.ReadFrom(make([]byte, 9))

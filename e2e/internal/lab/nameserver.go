@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -193,11 +194,27 @@ func (s *Script) handle(w dns.ResponseWriter, msg *dns.Msg) {
 
 func (l *Lab) hostOf(addr netip.Addr) *Host {
 	for _, h := range l.allHosts() {
-		for _, own := range h.Addrs() {
-			if own == addr {
-				return h
-			}
+		if slices.Contains(h.Addrs(), addr) {
+			return h
 		}
 	}
 	return nil
+}
+
+// Lookup is what the server on a host answers now, as text, one line a record
+// of the answer section.
+func (l *Lab) Lookup(server *Host, name string, kind uint16) string {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.ctx, 2*time.Second)
+	defer cancel()
+	conn, err := server.Dial(ctx, "udp", netip.AddrPortFrom(server.Addrs()[0], 53).String())
+	l.must(err)
+	defer conn.Close() //nolint:errcheck // a datagram socket
+	reply, _, err := new(dns.Client).ExchangeWithConnContext(ctx, new(dns.Msg).SetQuestion(dns.Fqdn(name), kind), &dns.Conn{Conn: conn})
+	l.must(err)
+	lines := make([]string, 0, len(reply.Answer))
+	for _, rr := range reply.Answer {
+		lines = append(lines, rr.String())
+	}
+	return strings.Join(lines, "\n")
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-func newNamespace(map[string]string) (*namespace, error) {
+func newNamespace(string, map[string]string) (*namespace, error) {
 	return nil, errors.New("only Linux has them")
 }
 

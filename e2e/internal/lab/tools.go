@@ -42,7 +42,7 @@ func findTools() (tools, error) {
 // path is where a tool is. "etcd-3.6" is the server; "etcd-3.6/etcdctl" and
 // "etcd-3.6/etcdutl" are what came with it.
 func (t tools) path(name string) (string, error) {
-	path := ""
+	var path string
 	switch {
 	case name == "coredns":
 		path = filepath.Join(t.dir, name, name)
