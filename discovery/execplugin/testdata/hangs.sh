@@ -1,0 +1,8 @@
+#!/bin/sh
+case $(cat) in *\"info\"*)
+	echo '{"version":1,"info":{"name":"x","version":"1","contractVersions":[1]}}'
+	exit ;;
+esac
+echo "asking the registry" >&2
+sleep 60 &
+wait

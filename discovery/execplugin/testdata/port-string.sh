@@ -1,0 +1,6 @@
+#!/bin/sh
+case $(cat) in *\"info\"*)
+	echo '{"version":1,"info":{"name":"x","version":"1","contractVersions":[1]}}'
+	exit ;;
+esac
+echo '{"version":1,"peers":[{"host":"192.0.2.10","port":"2380"}]}'

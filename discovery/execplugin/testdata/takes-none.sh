@@ -1,0 +1,2 @@
+#!/bin/sh
+echo '{"version":1,"info":{"name":"x","version":"1","contractVersions":[1],"parameters":[]}}'

@@ -1,0 +1,7 @@
+#!/bin/sh
+case $(cat) in *\"info\"*)
+	echo '{"version":1,"info":{"name":"x","version":"1","contractVersions":[1]}}'
+	exit ;;
+esac
+echo '{"version":1,"peers":[]}'
+echo '{"version":1,"peers":[]}'
