@@ -120,4 +120,3 @@ func CheckHost(host string) error {
 	}
 	return nil
 }
-

@@ -1,0 +1,215 @@
+// Package resolve asks DNS servers on behalf of the providers.
+//
+// It exists beside net.Resolver because a peer set needs what that hides:
+// names are absolute (no search list), every answer says which server gave it,
+// NXDOMAIN, NODATA, SERVFAIL and silence are told apart, a truncated answer is
+// never used, and a negative answer's TTL is known. /etc/hosts is not read:
+// it differs from host to host, and often says 127.0.1.1 of the host's own
+// name, while all nodes must see the same set.
+//
+// A provider makes one Client, and one Pass for each Discover:
+//
+//	c := resolve.New(env)
+//	pass, err := c.Pass()                               // re-reads resolv.conf
+//	answer, err := pass.Ask(ctx, name, dns.TypeSRV)     // one question
+//	hosts, err := pass.Hosts(ctx, []string{"a.example"}) // all A and AAAA
+//
+// Errors are *discovery.Error of kind Retry, but for an alias that leads
+// nowhere, which turns Unusable at the deadline.
+//
+// # Which server's word counts
+//
+// Servers are asked in the order of resolv.conf (or --dns-server). The first
+// one that answers decides: a record, NXDOMAIN and "no such record" all are
+// answers. One that fails (SERVFAIL, REFUSED, a referral, garbage, silence,
+// connection refused, network unreachable) is passed over for the next. So a
+// server that knows the zone must stand before one that denies it: behind it,
+// it is never asked. That is the rule of every stub resolver, and a second
+// opinion after NXDOMAIN would let two nodes with different resolv.conf files
+// see different sets.
+package resolve
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+	"go.uber.org/zap"
+
+	"github.com/etcdinit/etcdinit/discovery"
+)
+
+const (
+	maxTimeout  = 2 * time.Second // of one exchange; resolv.conf may ask for less
+	maxAttempts = 3               // rounds over servers that stayed silent; resolv.conf may ask for less
+	maxAliases  = 8
+	maxParallel = 16
+	maxFile     = 1 << 20
+
+	// maxNegative bounds how long a negative answer is believed. A zone may
+	// say an hour, but the server asked is often the authority itself, where
+	// a new record shows at once.
+	maxNegative = 30 * time.Second
+)
+
+// Client knows where to ask.
+type Client struct {
+	servers    []netip.AddrPort
+	resolvConf string
+	local      []netip.Addr
+	log        *zap.Logger
+}
+
+// New is a client for the servers of env: its DNSServers, else those of its
+// ResolvConf.
+func New(env discovery.Env) *Client {
+	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, local: env.LocalAddrs, log: env.Log}
+	if c.resolvConf == "" {
+		c.resolvConf = "/etc/resolv.conf"
+	}
+	if c.log == nil {
+		c.log = zap.NewNop()
+	}
+	return c
+}
+
+// Pass is one try at the whole set. Its questions may be asked in parallel.
+type Pass struct {
+	servers  []netip.AddrPort
+	timeout  time.Duration
+	attempts int
+	// has4 and has6: this host has a global address of the family, so that a
+	// peer's address of that family may be its own.
+	has4, has6 bool
+	log        *zap.Logger
+
+	mu     sync.Mutex
+	silent map[netip.AddrPort]bool // asked last: they cost a timeout each
+}
+
+// Pass reads resolv.conf anew, which may have been empty at boot.
+func (c *Client) Pass() (*Pass, error) {
+	p := &Pass{
+		servers:  c.servers,
+		timeout:  maxTimeout,
+		attempts: 2,
+		log:      c.log,
+		silent:   map[netip.AddrPort]bool{},
+	}
+	if len(p.servers) == 0 {
+		if err := p.read(c.resolvConf); err != nil {
+			return nil, err
+		}
+	}
+	local := c.local
+	if len(local) == 0 {
+		var err error
+		if local, err = discovery.LocalAddrs(""); err != nil {
+			return nil, err
+		}
+	}
+	for _, a := range local {
+		if a = a.Unmap(); !a.IsLoopback() {
+			p.has4 = p.has4 || a.Is4()
+			p.has6 = p.has6 || a.Is6()
+		}
+	}
+	return p, nil
+}
+
+func (p *Pass) read(path string) error {
+	none := func(err error) error {
+		return &discovery.Error{
+			Kind:  discovery.Retry,
+			Msg:   "no nameserver in " + path,
+			Err:   err,
+			Hints: []string{"the network may not be up yet; a server can be named with --dns-server"},
+		}
+	}
+	f, err := os.Open(path) //nolint:gosec // the path is the operator's
+	if err != nil {
+		var cause *fs.PathError
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return none(err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile))
+	err = errors.Join(err, f.Close())
+	if err != nil {
+		return none(err)
+	}
+	conf, err := dns.ClientConfigFromReader(bytes.NewReader(text))
+	if err != nil {
+		return none(err)
+	}
+	var bad []string
+	for _, s := range conf.Servers {
+		addr, err := netip.ParseAddr(s)
+		if err != nil {
+			bad = append(bad, s)
+			continue
+		}
+		if at := netip.AddrPortFrom(addr, 53); !slices.Contains(p.servers, at) {
+			p.servers = append(p.servers, at)
+		}
+	}
+	if len(p.servers) == 0 {
+		if len(bad) > 0 {
+			return none(fmt.Errorf("%q is no IP address", bad[0]))
+		}
+		return none(nil)
+	}
+	p.timeout = min(time.Duration(conf.Timeout)*time.Second, maxTimeout)
+	p.attempts = min(conf.Attempts, maxAttempts)
+	return nil
+}
+
+// order is the servers in turn, those that stayed silent in this pass last.
+func (p *Pass) order() []netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out, last []netip.AddrPort
+	for _, s := range p.servers {
+		if p.silent[s] {
+			last = append(last, s)
+		} else {
+			out = append(out, s)
+		}
+	}
+	return append(out, last...)
+}
+
+func (p *Pass) setSilent(s netip.AddrPort) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent[s] = true
+}
+
+func isTimeout(err error) bool {
+	var t net.Error
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// Server reads the address of a DNS server: an IP address, with or without a
+// port; an IPv6 address with a port stands in brackets.
+func Server(s string) (netip.AddrPort, error) {
+	if at, err := netip.ParseAddrPort(s); err == nil && at.Port() != 0 {
+		return at, nil
+	}
+	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%q is not a DNS server's address, want IP or IP:port, [IP]:port for IPv6", s)
+	}
+	return netip.AddrPortFrom(addr, 53), nil
+}
