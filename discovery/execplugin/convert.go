@@ -2,15 +2,17 @@ package execplugin
 
 import (
 	"context"
-	"net"
+	"fmt"
 	"net/netip"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/plugins"
 )
 
@@ -21,31 +23,31 @@ const (
 
 // node is what a plugin may know of this host; what the system does not tell
 // is absent.
-func node() plugins.Node {
+func (p *provider) node() plugins.Node {
 	var n plugins.Node
 	if host, err := os.Hostname(); err == nil {
 		n.Hostname = host
 	}
-	nets, err := net.InterfaceAddrs()
-	if err != nil {
-		return n
-	}
-	var addrs []netip.Addr
-	for _, a := range nets {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
-			addrs = append(addrs, p.Addr().Unmap())
+	addrs := p.env.LocalAddrs
+	if len(addrs) == 0 {
+		var err error
+		if addrs, err = discovery.LocalAddrs(""); err != nil {
+			p.log.Debug("the addresses of this host are not known to the plugin", zap.Error(err))
 		}
 	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	for _, a := range slices.Compact(addrs) {
-		n.Addresses = append(n.Addresses, a.String())
+	for _, a := range addrs {
+		if a = a.Unmap(); a.IsGlobalUnicast() {
+			n.Addresses = append(n.Addresses, a.String())
+		}
 	}
 	return n
 }
 
-// peers makes discovery's peers of an answer that keeps the contract.
-func (p *provider) peers(_ context.Context, answer plugins.Response) ([]discovery.Peer, error) {
+// peers makes discovery's peers of an answer that keeps the contract. The
+// hosts that it gives no addresses of are asked of DNS, all or none.
+func (p *provider) peers(ctx context.Context, answer plugins.Response) ([]discovery.Peer, error) {
 	peers := make([]discovery.Peer, 0, len(answer.Peers))
+	var ask []string
 	for _, w := range answer.Peers {
 		peer := discovery.Peer{
 			Name: w.Name, Host: w.Host, Port: p.port(w),
@@ -58,7 +60,27 @@ func (p *provider) peers(_ context.Context, answer plugins.Response) ([]discover
 			}
 			peer.Addrs = append(peer.Addrs, ip)
 		}
+		if len(w.Addrs) == 0 {
+			ask = append(ask, w.Host)
+		}
 		peers = append(peers, peer)
+	}
+	if len(ask) == 0 {
+		return peers, nil
+	}
+	pass, err := p.dns.Pass()
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := pass.Hosts(ctx, ask)
+	if err != nil {
+		return nil, fmt.Errorf("plugin %s named hosts that DNS must know: %w", p.name, err)
+	}
+	for i := range peers {
+		if q := &peers[i]; len(q.Addrs) == 0 {
+			h := hosts[peerurl.Host(q.Host)]
+			q.Addrs, q.Alias, q.TTL = h.Addrs, h.Alias, max(q.TTL, h.TTL)
+		}
 	}
 	return peers, nil
 }

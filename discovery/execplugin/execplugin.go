@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
 	"github.com/etcdinit/etcdinit/plugins"
 	"github.com/etcdinit/etcdinit/plugins/run"
 )
@@ -39,6 +40,7 @@ type provider struct {
 	dirs    []string
 	env     discovery.Env
 	log     *zap.Logger
+	dns     *resolve.Client
 	call    func(context.Context, run.Call) (run.Result, error)
 
 	mu   sync.Mutex
@@ -62,7 +64,7 @@ func open(source *url.URL, env discovery.Env) (*provider, error) {
 	}
 	p := &provider{
 		name: name, params: map[string]string{}, timeout: DefaultTimeout,
-		dirs: env.PluginDirs, env: env, log: env.Log, call: run.Do,
+		dirs: env.PluginDirs, env: env, log: env.Log, dns: resolve.New(env), call: run.Do,
 	}
 	if len(p.dirs) == 0 {
 		p.dirs = DefaultDirs()
@@ -163,7 +165,7 @@ func (p *provider) checkParameters(known []plugins.Parameter) error {
 func (p *provider) request() plugins.Request {
 	return plugins.Request{
 		Version: plugins.Version, Verb: plugins.VerbDiscover,
-		Parameters: p.params, Size: p.env.Size, Token: p.env.Token, Node: node(),
+		Parameters: p.params, Size: p.env.Size, Token: p.env.Token, Node: p.node(),
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/discovery/internal/dnstest"
 	"github.com/etcdinit/etcdinit/plugins"
 )
 
@@ -68,6 +69,41 @@ func TestDiscover(t *testing.T) {
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got  %v\nwant %v", got, want)
+	}
+}
+
+// TestHostsAreResolved: an answer without addresses is completed by DNS, or is
+// none.
+func TestHostsAreResolved(t *testing.T) {
+	const zone = `$ORIGIN example.org.
+a 30 A 192.0.2.10
+`
+	srv := dnstest.New(t, zone, dnstest.Faults{})
+	dir := t.TempDir()
+	script := `#!/bin/sh
+case $(cat) in
+*'"info"'*) echo '{"version":1,"info":{"name":"x","version":"1","contractVersions":[1]}}' ;;
+*) echo '{"version":1,"peers":[{"host":"A.example.org."},{"host":"b.example.org"},{"host":"192.0.2.12"}]}' ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "named"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := provide(t, "exec:named", discovery.Env{PluginDirs: []string{dir}, DNSServers: []netip.AddrPort{srv.Addr()}})
+	_, err := p.Discover(t.Context())
+	var e *discovery.Error
+	if !errors.As(err, &e) || e.Kind != discovery.Retry || !strings.Contains(err.Error(), "plugin named named hosts") || !strings.Contains(err.Error(), "b.example.org") {
+		t.Errorf("got %v", err)
+	}
+	srv.Zone(t, zone+"b 30 A 192.0.2.11\n")
+	got, err := p.Discover(t.Context())
+	if err != nil || len(got) != 3 {
+		t.Fatal(got, err)
+	}
+	for i, want := range []string{"[192.0.2.10]", "[192.0.2.11]", "[192.0.2.12]"} {
+		if fmt.Sprint(got[i].Addrs) != want {
+			t.Errorf("%s has %v, want %s", got[i].Host, got[i].Addrs, want)
+		}
 	}
 }
 
