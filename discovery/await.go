@@ -88,7 +88,7 @@ func Await(ctx context.Context, p Provider, opts AwaitOptions) ([]Peer, error) {
 	}
 	w.Env.Size = w.Size
 	for backoff := w.BackoffMin; ; backoff = min(2*backoff, w.BackoffMax) {
-		if ctx.Err() != nil {
+		if over(ctx) {
 			return nil, w.giveUp(ctx)
 		}
 		w.attempt++
@@ -101,10 +101,11 @@ func Await(ctx context.Context, p Provider, opts AwaitOptions) ([]Peer, error) {
 		if err.Kind != Retry {
 			return nil, err
 		}
-		if ctx.Err() == nil || w.last == nil {
+		done := over(ctx)
+		if !done || w.last == nil {
 			w.last = err // else it says no more than that time is up
 		}
-		if ctx.Err() != nil {
+		if done {
 			return nil, w.giveUp(ctx)
 		}
 		next := w.next(ctx, jitter(backoff), err.After)
@@ -203,6 +204,7 @@ func (w *wait) next(ctx context.Context, backoff, after time.Duration) time.Dura
 }
 
 func (w *wait) giveUp(ctx context.Context) error {
+	<-ctx.Done() // over
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return context.Cause(ctx)
 	}
@@ -222,6 +224,13 @@ func (w *wait) giveUp(ctx context.Context) error {
 		Seen:       w.last.Seen,
 		Hints:      hints,
 	}
+}
+
+// over tells whether ctx is done, or will be in this instant: what waits for a
+// deadline itself may see it pass before the context's timer does.
+func over(ctx context.Context) bool {
+	left, ok := remaining(ctx)
+	return ctx.Err() != nil || ok && left <= 0
 }
 
 func remaining(ctx context.Context) (time.Duration, bool) {

@@ -55,7 +55,8 @@ func (p *provider) Sized() bool { return true }
 //  1. All its peers with their addresses.
 //  2. A Retry: the file is absent, empty, half written or was written a
 //     moment ago, has fewer peers than the size, or a host does not resolve.
-//  3. A Config error with the line: the file is malformed.
+//  3. A Config error with the line: the file is malformed. One that ends in
+//     the middle of a line turns into this at the deadline only.
 func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	text, err := p.read()
 	if err != nil {
@@ -65,7 +66,11 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	if err != nil {
 		var half *halfError
 		if errors.As(err, &half) {
-			return nil, p.retry("half written? %v", err)
+			e := p.error(discovery.Retry, "half written? %v", err)
+			if !half.empty {
+				e.AtDeadline = discovery.Config
+			}
+			return nil, e
 		}
 		return nil, p.fail(discovery.Config, "%v", err)
 	}

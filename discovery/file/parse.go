@@ -51,7 +51,10 @@ func (e *entry) UnmarshalYAML(n *yaml.Node) error {
 
 // halfError is an error of a file that ends too early: whoever writes it may
 // not be done.
-type halfError struct{ err error }
+type halfError struct {
+	err   error
+	empty bool // there is nothing to be wrong yet
+}
 
 func (h *halfError) Error() string { return h.err.Error() }
 
@@ -61,7 +64,7 @@ func (h *halfError) Unwrap() error { return h.err }
 func parse(text []byte) ([]discovery.Peer, error) {
 	trimmed := bytes.TrimSpace(text)
 	if len(trimmed) == 0 {
-		return nil, &halfError{errors.New("the file is empty")}
+		return nil, &halfError{errors.New("the file is empty"), true}
 	}
 	var doc document
 	var err error
@@ -74,7 +77,7 @@ func parse(text []byte) ([]discovery.Peer, error) {
 		return nil, err
 	}
 	if len(doc.Peers) == 0 {
-		return nil, &halfError{errors.New("no peers yet, want 'peers:' with at least one entry")}
+		return nil, &halfError{errors.New("no peers yet, want 'peers:' with at least one entry"), true}
 	}
 	peers := make([]discovery.Peer, 0, len(doc.Peers))
 	for i, e := range doc.Peers {
@@ -100,11 +103,11 @@ func parseYAML(text []byte, doc *document) error {
 	err := d.Decode(doc)
 	switch {
 	case errors.Is(err, io.EOF): // comments only
-		return &halfError{errors.New("the file has no content yet")}
+		return &halfError{errors.New("the file has no content yet"), true}
 	case err != nil:
 		err = errors.New(strings.Join(strings.Fields(strings.TrimPrefix(err.Error(), "yaml: ")), " "))
 		if !bytes.HasSuffix(text, []byte("\n")) {
-			return &halfError{err} // the last line is not finished
+			return &halfError{err, false} // the last line is not finished
 		}
 		return err
 	}
@@ -119,7 +122,7 @@ func parseJSON(text []byte, doc *document) error {
 	d.DisallowUnknownFields()
 	err := d.Decode(doc)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return &halfError{errors.New("the JSON ends too early")}
+		return &halfError{errors.New("the JSON ends too early"), false}
 	}
 	at := d.InputOffset()
 	if err == nil {

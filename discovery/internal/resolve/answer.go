@@ -134,11 +134,11 @@ func (p *Pass) any(ctx context.Context, name string, qtype uint16) (*dns.Msg, ne
 				asked = append(asked, server)
 			}
 			failures[server] = f
-			if ctx.Err() != nil {
+			if over(ctx) {
 				break
 			}
 		}
-		if ctx.Err() != nil {
+		if over(ctx) {
 			break
 		}
 	}

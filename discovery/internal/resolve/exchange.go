@@ -112,7 +112,7 @@ func (p *Pass) failed(ctx context.Context, server netip.AddrPort, err error, pre
 	case isTimeout(err) || errors.Is(err, context.DeadlineExceeded):
 		f.silent = prefix == ""
 		cause = fmt.Sprintf("no answer within %s", p.timeout)
-		if ctx.Err() != nil {
+		if over(ctx) {
 			cause = "no answer before the time was up"
 		}
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -219,4 +219,11 @@ func answers(msg, q *dns.Msg) bool {
 	}
 	a, b := msg.Question[0], q.Question[0]
 	return len(msg.Question) == 1 && strings.EqualFold(a.Name, b.Name) && a.Qtype == b.Qtype && a.Qclass == b.Qclass
+}
+
+// over tells whether ctx is done, or will be in this instant: a connection may
+// see the deadline pass before the context's timer does.
+func over(ctx context.Context) bool {
+	t, ok := ctx.Deadline()
+	return ctx.Err() != nil || ok && time.Until(t) <= 0
 }
