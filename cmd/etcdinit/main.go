@@ -1,0 +1,19 @@
+// Command etcdinit gives an etcd member its place in a cluster before etcd starts.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/app"
+)
+
+func main() {
+	ctx, stop := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() { stop(app.Interrupted{Signal: <-signals}) }()
+	os.Exit(app.Run(ctx, os.Args, app.IO{Out: os.Stdout, Err: os.Stderr, Environ: os.Environ()}))
+}

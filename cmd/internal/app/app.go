@@ -1,0 +1,183 @@
+// Package app is the command line: flags and variables in, one exit status out.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"go.uber.org/zap"
+	"golang.org/x/term"
+
+	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/discovery/file"
+	"github.com/etcdinit/etcdinit/discovery/srv"
+	"github.com/etcdinit/etcdinit/discovery/static"
+)
+
+// IO is the world that a run sees: its streams and its environment.
+type IO struct {
+	Out, Err io.Writer
+	Environ  []string
+}
+
+// app is one run of the program.
+type app struct {
+	IO
+	log      *zap.Logger
+	json     bool   // log as JSON lines
+	report   string // where the JSON report goes, also that of a failure
+	registry discovery.Registry
+	progress *progress
+}
+
+// Run runs one command line to its end and returns the exit status.
+func Run(ctx context.Context, args []string, world IO) (status int) {
+	a := &app{
+		IO:  world,
+		log: zap.NewNop(),
+		registry: discovery.Registry{
+			"srv":    srv.New,
+			"static": static.New,
+			"file":   file.New,
+		},
+	}
+	defer func() {
+		if bug := recover(); bug != nil {
+			status = statusBug
+			fmt.Fprintf(a.Err, "etcdinit: bug: %v; please report it with these lines\n%s", bug, debug.Stack())
+		}
+	}()
+	err := a.cli().RunContext(ctx, args)
+	a.progress.clear()
+	status = statusOf(err)
+	if err != nil {
+		a.fail(err, status)
+	}
+	return status
+}
+
+// fail tells an error once: as a log line where machines read, else as one
+// plain line.
+func (a *app) fail(err error, status int) {
+	msg := oneLine(err)
+	if a.report != "" {
+		if rerr := a.writeFailure(msg, status); rerr != nil {
+			a.log.Warn("the report could not be written", zap.String("path", a.report), zap.Error(rerr))
+		}
+	}
+	if a.json {
+		a.log.Error(msg, zap.Int("status", status))
+		return
+	}
+	prefix := "etcdinit: "
+	if isTerminal(a.Err) {
+		prefix = "\x1b[31metcdinit:\x1b[0m "
+	}
+	fmt.Fprintln(a.Err, prefix+msg)
+}
+
+func (a *app) cli() *cli.App {
+	return &cli.App{
+		Name:      "etcdinit",
+		Usage:     "give an etcd member its place in a cluster before etcd starts",
+		UsageText: "etcdinit [--log-level LEVEL] COMMAND [flags]",
+		Description: `Every node runs the same static etcd configuration. etcdinit finds the members
+(by default from DNS SRV records), finds out by IP address which of them this
+node is, and seeds the data directory, so that stock etcd starts as that member
+with no bootstrap flag and all nodes boot at once.
+
+   # on every node, the same two lines
+   etcdinit init --config-file /etc/etcd/etcd.yaml --size 3 --config-out /run/etcd/etcd.yaml
+   etcd --config-file /run/etcd/etcd.yaml
+
+Flags with etcd's names mean what they mean to etcd, ETCD_* variables too.
+Everything else has an ETCDINIT_* variable.`,
+		Version:              version(),
+		HideVersion:          true,
+		EnableBashCompletion: true,
+		Writer:               a.Out,
+		ErrWriter:            a.Err,
+		ExitErrHandler:       func(*cli.Context, error) {},
+		OnUsageError:         func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "debug, info, warn or error", EnvVars: []string{"ETCDINIT_LOG_LEVEL"}},
+			&cli.StringFlag{Name: "log-format", Usage: "console or json (default: console on a terminal, else json)", EnvVars: []string{"ETCDINIT_LOG_FORMAT"}},
+		},
+		Before: a.logging,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("no such command: %s; see etcdinit --help", c.Args().First())}
+			}
+			return cli.ShowAppHelp(c)
+		},
+		Commands: commands(
+			a.initCommand(),
+			a.discoverCommand(),
+			a.inspectCommand(),
+			a.verifyCommand(),
+			a.execCommand(),
+			a.completionCommand(),
+			a.versionCommand(),
+		),
+	}
+}
+
+// commands gives every command the usage error that ends in status 20.
+func commands(list ...*cli.Command) []*cli.Command {
+	for _, c := range list {
+		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
+			return usageError{fmt.Errorf("%w; see etcdinit %s --help", err, c.Name)}
+		}
+		if c.Action == nil {
+			continue
+		}
+		if run := c.Action; !c.SkipFlagParsing && c.ArgsUsage == "" {
+			c.Action = func(ctx *cli.Context) error {
+				if ctx.Args().Present() {
+					return usageError{fmt.Errorf("unexpected argument %q; see etcdinit %s --help", ctx.Args().First(), c.Name)}
+				}
+				return run(ctx)
+			}
+		}
+	}
+	return list
+}
+
+// logging makes the logger before any command runs.
+func (a *app) logging(c *cli.Context) error {
+	format := c.String("log-format")
+	if format == "" {
+		format = "json"
+		if isTerminal(a.Err) {
+			format = "console"
+		}
+	}
+	a.progress = &progress{out: a.Err, live: isTerminal(a.Err)}
+	log, err := newLogger(c.String("log-level"), format, a.progress)
+	if err != nil {
+		return usageError{err}
+	}
+	a.log, a.progress.log, a.json = log, log, format == "json"
+	return nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a file descriptor fits an int
+}
+
+// lookupEnv reads the environment that was handed in.
+func (a *app) lookupEnv(name string) string {
+	for _, kv := range a.Environ {
+		if k, v, ok := strings.Cut(kv, "="); ok && k == name {
+			return v
+		}
+	}
+	return ""
+}

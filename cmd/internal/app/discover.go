@@ -1,0 +1,65 @@
+package app
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+)
+
+func (a *app) discoverCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "discover",
+		Usage: "print the peers, and which of them this node is",
+		Description: `Asks the source as init would and prints the whole answer. Reads no data
+directory and writes nothing.
+
+   etcdinit discover --discovery-srv example.org --size 3
+   etcdinit discover --discovery 'static:?peer=a=http://192.0.2.10:2380' --self-ip 192.0.2.10 -o json`,
+		Flags:  slices.Concat(etcdFlags(), discoveryFlags(), []cli.Flag{outputFlag()}),
+		Action: a.runDiscover,
+	}
+}
+
+func (a *app) runDiscover(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	cfg, err := a.agentConfig(c, nil)
+	if err != nil {
+		return err
+	}
+	found, selfErr := agent.Discover(c.Context, cfg)
+	a.progress.clear()
+	if found == nil {
+		return selfErr
+	}
+	if asJSON {
+		if err := a.printJSON(found); err != nil {
+			return err
+		}
+		return selfErr
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "SELF\tNAME\tADDRESSES\tPEER URLS\tCLIENT URLS")
+	for i, p := range found.Peers {
+		mark := ""
+		if i == found.Self {
+			mark = "*"
+		}
+		addrs := make([]string, len(p.Addrs))
+		for j, addr := range p.Addrs {
+			addrs[j] = addr.String()
+		}
+		fmt.Fprintln(w, strings.Join([]string{mark, p.Name, strings.Join(addrs, ","), strings.Join(p.PeerURLs, ","), strings.Join(p.ClientURLs, ",")}, "\t"))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return selfErr
+}

@@ -1,0 +1,47 @@
+package app
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+)
+
+func (a *app) execCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "exec",
+		Usage:     "init, then become etcd",
+		ArgsUsage: "-- etcd [etcd flags]",
+		Description: `Does what init does, then replaces this process by the command behind --, with
+the handoff in its environment, or, where etcd reads a configuration file, with
+that file resolved (etcd ignores variables and flags once it has one). etcd's
+flags and file are read from the command behind --, so nothing is said twice.
+
+   etcdinit exec --size 3 -- etcd --config-file /etc/etcd/etcd.yaml
+   etcdinit exec --size 3 --discovery-srv example.org -- etcd --data-dir /var/lib/etcd`,
+		Flags:  slices.Concat(etcdFlags(), discoveryFlags(), seedFlags()),
+		Action: a.runExec,
+	}
+}
+
+func (a *app) runExec(c *cli.Context) error {
+	command := c.Args().Slice()
+	if len(command) == 0 {
+		return usageError{errors.New("exec needs the command to run: etcdinit exec [flags] -- etcd [etcd flags]")}
+	}
+	cfg, err := a.agentConfig(c, command)
+	if err != nil {
+		return err
+	}
+	r, err := agent.Init(c.Context, cfg, false)
+	if err != nil {
+		return err
+	}
+	a.progress.clear()
+	if err := a.writeReport(r); err != nil {
+		return err
+	}
+	return a.become(cfg, r, command)
+}

@@ -1,0 +1,229 @@
+package app
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
+	"github.com/etcdinit/etcdinit/seed"
+)
+
+const (
+	groupEtcd = "etcd's own (also ETCD_* variables; from the configuration file where there is one):"
+	groupFind = "discovery:"
+	groupSelf = "which peer is this node:"
+	groupSafe = "safety:"
+	groupOut  = "handoff to etcd:"
+)
+
+// configFlag names etcd's own configuration file.
+func configFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config-file", Usage: "etcd's own configuration `FILE` (YAML), the same on every node (ETCD_CONFIG_FILE)", Category: groupEtcd}
+}
+
+// etcdFlags are etcd's flags under their own names. Their variables are read
+// by etcdconf, which also knows which of them etcd would ignore.
+func etcdFlags() []cli.Flag {
+	flags := []cli.Flag{configFlag()}
+	for _, f := range etcdconf.Flags() {
+		if f.Bool {
+			flags = append(flags, &cli.BoolFlag{Name: f.Name, Usage: f.Usage, Category: groupEtcd})
+			continue
+		}
+		flags = append(flags, &cli.StringFlag{Name: f.Name, Usage: f.Usage, Category: groupEtcd})
+	}
+	return flags
+}
+
+func discoveryFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.IntFlag{Name: "size", Usage: "`N` members make the cluster; never fewer, never more", EnvVars: []string{"ETCDINIT_SIZE"}, Category: groupFind},
+		&cli.StringFlag{Name: "discovery", Usage: "source `URL`: srv://example.org, static:?peer=…, file:///etc/etcdinit/peers.yaml (default: srv:// of --discovery-srv)", EnvVars: []string{"ETCDINIT_DISCOVERY"}, Category: groupFind},
+		&cli.StringSliceFlag{Name: "dns-server", Usage: "ask this server, `IP[:port]`, instead of those in resolv.conf; may be repeated", EnvVars: []string{"ETCDINIT_DNS_SERVER"}, Category: groupFind},
+		&cli.StringFlag{Name: "resolv-conf", Value: "/etc/resolv.conf", Usage: "`FILE` that names the DNS servers, read anew before each try", EnvVars: []string{"ETCDINIT_RESOLV_CONF"}, Category: groupFind},
+		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "give up after `DURATION`; 0 waits for ever", EnvVars: []string{"ETCDINIT_TIMEOUT"}, Category: groupFind},
+		&cli.StringFlag{Name: "self-ip", Usage: "this node's `IP` in the records, where it is on no interface (NAT, load balancer)", EnvVars: []string{"ETCDINIT_SELF_IP"}, Category: groupSelf},
+		&cli.StringFlag{Name: "self-name", Usage: "the member `NAME` of this node: no address is compared", EnvVars: []string{"ETCDINIT_SELF_NAME"}, Category: groupSelf},
+		&cli.StringFlag{Name: "interface", Usage: "only addresses of this network `INTERFACE` count", EnvVars: []string{"ETCDINIT_INTERFACE"}, Category: groupSelf},
+	}
+}
+
+func seedFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "bootstrap-quorum", Value: "", Usage: "`none`: seed without asking the peers what they are about to do", EnvVars: []string{"ETCDINIT_BOOTSTRAP_QUORUM"}, Category: groupSafe},
+		&cli.StringFlag{Name: "owner", Usage: "`USER[:GROUP]` (names or numbers) of what is written (default: the data directory's owner)", EnvVars: []string{"ETCDINIT_OWNER"}, Category: groupOut},
+		&cli.StringFlag{Name: "env-file", Usage: "write what etcd must be told as a systemd EnvironmentFile", EnvVars: []string{"ETCDINIT_ENV_FILE"}, Category: groupOut},
+		&cli.StringFlag{Name: "config-out", Usage: "write etcd's configuration with the missing keys filled in to `FILE`", EnvVars: []string{"ETCDINIT_CONFIG_OUT"}, Category: groupOut},
+		&cli.BoolFlag{Name: "listen-self", Usage: "narrow listen URLs on 0.0.0.0 or [::] to this member's address", EnvVars: []string{"ETCDINIT_LISTEN_SELF"}, Category: groupOut},
+		&cli.StringFlag{Name: "report", Usage: "write a JSON result of at most 4096 bytes to `FILE`, also of a failure (/dev/termination-log)", EnvVars: []string{"ETCDINIT_REPORT"}, Category: groupOut},
+	}
+}
+
+func outputFlag() cli.Flag {
+	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "table or json"}
+}
+
+// wantJSON reads -o.
+func wantJSON(c *cli.Context) (bool, error) {
+	switch o := c.String("output"); o {
+	case "json":
+		return true, nil
+	case "table":
+		return false, nil
+	default:
+		return false, usageError{fmt.Errorf("-o %q is not table or json", o)}
+	}
+}
+
+// etcdConfig reads etcd's configuration as etcd would. command is an etcd
+// command line that is about to be run; its flags count as ours.
+func (a *app) etcdConfig(c *cli.Context, command []string) (*etcdconf.Config, error) {
+	file := c.String("config-file")
+	var flags []etcdconf.Flag
+	if len(command) > 0 {
+		theirs, given, err := etcdconf.ExecFlags(command)
+		if err != nil {
+			return nil, err
+		}
+		file, flags = cmp.Or(file, theirs), given
+	}
+	for _, f := range etcdconf.Flags() {
+		if !c.IsSet(f.Name) {
+			continue
+		}
+		value := c.String(f.Name)
+		if f.Bool {
+			value = strconv.FormatBool(c.Bool(f.Name))
+		}
+		flags = append(flags, etcdconf.Flag{Name: f.Name, Value: value})
+	}
+	return etcdconf.Load(file, flags, a.Environ)
+}
+
+// agentConfig turns one command line, and the etcd command behind it, into
+// what the agent is told.
+func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error) {
+	a.report = c.String("report")
+	etcd, err := a.etcdConfig(c, command)
+	if err != nil {
+		return agent.Config{}, err
+	}
+	cfg := agent.Config{
+		Etcd: etcd, Registry: a.registry, Source: c.String("discovery"), Size: c.Int("size"),
+		Timeout: c.Duration("timeout"), ResolvConf: c.String("resolv-conf"),
+		SelfName: c.String("self-name"), Interface: c.String("interface"),
+		Quorum: c.String("bootstrap-quorum"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"),
+		Log: a.log, OnWait: a.progress.wait,
+	}
+	if cfg.EnvFile != "" && cfg.ConfigOut == "" {
+		if err := etcd.CheckEnvFile(); err != nil {
+			return agent.Config{}, err
+		}
+	}
+	return cfg, a.check(c, &cfg)
+}
+
+// check completes what needs parsing; each error names the flag it is about.
+func (a *app) check(c *cli.Context, cfg *agent.Config) error {
+	var errs []error
+	switch {
+	case cfg.Source == "" && cfg.Etcd.DiscoverySRV == "":
+		errs = append(errs, errors.New("no discovery source: give --discovery-srv DOMAIN (or discovery-srv in etcd's configuration), or --discovery URL"))
+	case cfg.Source == "":
+		cfg.Source = "srv://" + cfg.Etcd.DiscoverySRV
+	}
+	if cfg.Size < 0 {
+		errs = append(errs, fmt.Errorf("--size %d: a cluster has at least one member", cfg.Size))
+	}
+	if cfg.Size == 0 && strings.HasPrefix(cfg.Source, "srv:") {
+		errs = append(errs, errors.New("--size N is missing (or ETCDINIT_SIZE): SRV records do not say how many members are meant to be there, and a partial answer must never become a smaller cluster"))
+	}
+	if cfg.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("--timeout %s is negative; 0 waits for ever", cfg.Timeout))
+	}
+	switch cfg.Quorum {
+	case "", agent.QuorumNone:
+	default:
+		errs = append(errs, fmt.Errorf("--bootstrap-quorum %q is not none", cfg.Quorum))
+	}
+	for _, s := range c.StringSlice("dns-server") {
+		server, err := dnsServer(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--dns-server %q is not IP or IP:port", s))
+		}
+		cfg.DNSServers = append(cfg.DNSServers, server)
+	}
+	if s := c.String("self-ip"); s != "" {
+		ip, err := netip.ParseAddr(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--self-ip %q is not an IP address", s))
+		}
+		cfg.SelfIP = ip.Unmap()
+	}
+	if s := c.String("owner"); s != "" {
+		owner, err := parseOwner(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--owner %q: %w", s, err))
+		}
+		cfg.Owner = owner
+	}
+	if err := errors.Join(errs...); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+func dnsServer(s string) (netip.AddrPort, error) {
+	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return netip.AddrPortFrom(addr, 53), nil
+	}
+	return netip.ParseAddrPort(s)
+}
+
+// parseOwner reads USER[:GROUP]. Numbers need no user database, so they work
+// in an image that has none. Without a group, a named user's own is taken.
+func parseOwner(s string) (*seed.Owner, error) {
+	name, group, hasGroup := strings.Cut(s, ":")
+	owner := &seed.Owner{UID: -1, GID: -1}
+	if uid, err := strconv.Atoi(name); err == nil {
+		owner.UID, owner.GID = uid, uid
+	} else {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return nil, err
+		}
+		if owner.UID, err = strconv.Atoi(u.Uid); err != nil {
+			return nil, err
+		}
+		if owner.GID, err = strconv.Atoi(u.Gid); err != nil {
+			return nil, err
+		}
+	}
+	if !hasGroup {
+		return owner, nil
+	}
+	gid, err := strconv.Atoi(group)
+	if err != nil {
+		g, err := user.LookupGroup(group)
+		if err != nil {
+			return nil, err
+		}
+		if gid, err = strconv.Atoi(g.Gid); err != nil {
+			return nil, err
+		}
+	}
+	owner.GID = gid
+	if owner.UID < 0 || owner.GID < 0 {
+		return nil, errors.New("a negative number is no user or group")
+	}
+	return owner, nil
+}

@@ -1,0 +1,76 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+)
+
+func (a *app) initCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "init",
+		Usage: "seed this node's data directory, or keep the one that is there",
+		Description: `Finds the members, finds out which of them this node is, and gives the data
+directory what etcd needs to start as that member. A directory that is already
+this member's is kept as it is, without DNS. Anything else is refused with one
+line and an exit status of its own; nothing that was there is ever deleted.
+
+   # the same on every node; etcd.yaml says discovery-srv: example.org
+   etcdinit init --config-file /etc/etcd/etcd.yaml --size 3 --config-out /run/etcd/etcd.yaml
+
+   # what would be done, and why; writes nothing
+   etcdinit init --config-file /etc/etcd/etcd.yaml --size 3 --dry-run
+
+   # systemd, ExecStartPre: etcd.service reads EnvironmentFile=-/run/etcdinit/env
+   etcdinit init --discovery-srv example.org --size 3 --env-file /run/etcdinit/env
+
+Exit statuses: 0 done; 3x try again (30 peers incomplete, 31 write failed, 32
+directory busy, 33 plugin failed, 34 peers disagree); call a person for 20
+(configuration), 40 (unusable answer), 41 (not exactly one self), 42 (unsafe:
+the cluster runs already), 43 (another member's data), 44 (corrupt data).`,
+		Flags: slices.Concat(etcdFlags(), discoveryFlags(), seedFlags(), []cli.Flag{
+			&cli.BoolFlag{Name: "dry-run", Usage: "decide, print the plan, write nothing"},
+			outputFlag(),
+		}),
+		Action: a.runInit,
+	}
+}
+
+func (a *app) runInit(c *cli.Context) error {
+	asJSON, err := wantJSON(c)
+	if err != nil {
+		return err
+	}
+	cfg, err := a.agentConfig(c, nil)
+	if err != nil {
+		return err
+	}
+	r, err := agent.Init(c.Context, cfg, c.Bool("dry-run"))
+	if err != nil {
+		return err
+	}
+	a.progress.clear()
+	if err := a.writeReport(r); err != nil {
+		return err
+	}
+	if asJSON {
+		return a.printJSON(r)
+	}
+	if r.Plan != nil && c.Bool("dry-run") {
+		fmt.Fprint(a.Out, r.Plan.String())
+	}
+	fmt.Fprintln(a.Out, r.Message)
+	return nil
+}
+
+// printJSON prints one indented document.
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.Out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

@@ -1,0 +1,62 @@
+package app
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+)
+
+// reportLimit is what a Kubernetes termination log keeps.
+const reportLimit = 4096
+
+// outcome is the report: the agent's result and the exit status.
+type outcome struct {
+	Message string `json:"message"`
+	Status  int    `json:"status"`
+	*agent.Result
+}
+
+func (a *app) writeReport(r *agent.Result) error {
+	if a.report == "" {
+		return nil
+	}
+	return agent.WriteReport(a.report, encodeReport(outcome{Message: r.Message, Result: r}), a.log)
+}
+
+func (a *app) writeFailure(msg string, status int) error {
+	return agent.WriteReport(a.report, encodeReport(outcome{Message: msg, Status: status}), a.log)
+}
+
+// encodeReport fits the report into reportLimit bytes: first without the
+// timeline, then without the member list, at last with a shorter message.
+func encodeReport(o outcome) []byte {
+	data := encode(o)
+	if o.Result != nil {
+		short := *o.Result
+		for _, drop := range []func(){func() { short.Spans = nil }, func() { short.Members = nil }, func() { short.Warnings = nil }} {
+			if len(data) <= reportLimit {
+				return data
+			}
+			drop()
+			o.Result = &short
+			data = encode(o)
+		}
+	}
+	for len(data) > reportLimit {
+		msg := []rune(o.Message)
+		o.Message = string(msg[:len(msg)-min(len(msg), max(1, (len(data)-reportLimit)/4+1))]) + "…"
+		data = encode(o)
+	}
+	return data
+}
+
+func encode(o outcome) []byte {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(o); err != nil {
+		return []byte(`{"message":"the report could not be encoded"}`)
+	}
+	return buf.Bytes()
+}

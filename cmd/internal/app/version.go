@@ -1,0 +1,65 @@
+package app
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+)
+
+// serverModule is the etcd whose packages write the seed.
+const serverModule = "go.etcd.io/etcd/server/v3"
+
+type versions struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Etcd     string `json:"etcd"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func readVersions() versions {
+	v := versions{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if info.Main.Version != "" {
+		v.Version = info.Main.Version
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			v.Revision = s.Value
+		}
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == serverModule {
+			v.Etcd = dep.Version
+		}
+	}
+	return v
+}
+
+func version() string { return readVersions().Version }
+
+func (a *app) versionCommand() *cli.Command {
+	return &cli.Command{
+		Name:        "version",
+		Usage:       "print the version",
+		Description: "Prints the version of etcdinit and of the etcd module whose packages write the seed.",
+		Flags:       []cli.Flag{outputFlag()},
+		Action: func(c *cli.Context) error {
+			asJSON, err := wantJSON(c)
+			if err != nil {
+				return err
+			}
+			v := readVersions()
+			if asJSON {
+				return a.printJSON(v)
+			}
+			fmt.Fprintf(a.Out, "etcdinit version: %s\nRevision: %s\netcd module: %s\nGo version: %s\nPlatform: %s\n", v.Version, v.Revision, v.Etcd, v.Go, v.Platform)
+			return nil
+		},
+	}
+}
