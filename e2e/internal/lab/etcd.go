@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -66,12 +65,8 @@ func (l *Lab) authority() *CA {
 // read through it.
 func (l *Lab) Healthy(hosts ...*Host) {
 	l.t.Helper()
-	var conf *tls.Config
-	if ca := l.authority(); ca != nil {
-		conf = ca.ClientConfig()
-	}
 	for _, h := range hosts {
-		client := h.HTTP(conf)
+		client := h.client()
 		l.Eventually("health of "+h.Name, 30*time.Second, func() error {
 			if p := l.lastEtcd(h); p != nil && !p.Running() {
 				l.t.Fatalf("%s: %s ended with %v\n%s", h.Name, p.line, p.cmd.ProcessState, lastLines(p.Log(), 20))
@@ -81,21 +76,50 @@ func (l *Lab) Healthy(hosts ...*Host) {
 	}
 }
 
+// client is an HTTP client as the servers' clients must be.
+func (h *Host) client() *http.Client {
+	h.lab.t.Helper()
+	if ca := h.lab.authority(); ca != nil {
+		return h.HTTP(ca.ClientConfig())
+	}
+	return h.HTTP(nil)
+}
+
 func (h *Host) health(client *http.Client) error {
-	request, err := http.NewRequestWithContext(h.lab.ctx, http.MethodGet, h.Endpoint()+"/health", http.NoBody)
+	body, err := h.get(client, "/health")
+	if err == nil && !strings.Contains(body, `"health":"true"`) {
+		err = fmt.Errorf("it says %s", strings.TrimSpace(body))
+	}
+	return err
+}
+
+// ClusterVersion is the version that the cluster has agreed on, as this host's
+// server says; "not_decided" before the first election.
+func (h *Host) ClusterVersion() (string, error) {
+	h.lab.t.Helper()
+	body, err := h.get(h.client(), "/version")
 	if err != nil {
-		return err
+		return "", err
+	}
+	var version struct {
+		Cluster string `json:"etcdcluster"`
+	}
+	err = json.Unmarshal([]byte(body), &version)
+	return version.Cluster, err
+}
+
+func (h *Host) get(client *http.Client, path string) (string, error) {
+	request, err := http.NewRequestWithContext(h.lab.ctx, http.MethodGet, h.Endpoint()+path, http.NoBody)
+	if err != nil {
+		return "", err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer response.Body.Close() //nolint:errcheck // read to its end
 	body, err := io.ReadAll(response.Body)
-	if err == nil && !strings.Contains(string(body), `"health":"true"`) {
-		err = fmt.Errorf("it says %s", strings.TrimSpace(string(body)))
-	}
-	return err
+	return string(body), err
 }
 
 // lastEtcd is the server that was started last on the host; nil for none.

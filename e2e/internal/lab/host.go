@@ -91,6 +91,16 @@ func (h *Host) Setenv(key, value string) {
 	h.env[key] = value
 }
 
+// SetenvRaw is Setenv in which "" is a value.
+func (h *Host) SetenvRaw(key, value string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.env[key] = value
+}
+
+// Stat is os.Stat of a file of the host.
+func (h *Host) Stat(name string) (fs.FileInfo, error) { return os.Stat(h.Path(name)) }
+
 // Path is where the test finds a file that the host's processes know under a
 // path relative to Lab.Home.
 func (h *Host) Path(name string) string {
