@@ -10,10 +10,13 @@ import (
 	"github.com/etcdinit/etcdinit/cmd/internal/app"
 )
 
+// version is the release, set by the linker: -ldflags "-X main.version=v1.2.3".
+var version string
+
 func main() {
 	ctx, stop := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() { stop(app.Interrupted{Signal: <-signals}) }()
-	os.Exit(app.Run(ctx, os.Args, app.IO{Out: os.Stdout, Err: os.Stderr, Environ: os.Environ()}))
+	os.Exit(app.Run(ctx, os.Args, app.IO{Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Version: version}))
 }

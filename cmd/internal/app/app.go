@@ -24,6 +24,7 @@ import (
 type IO struct {
 	Out, Err io.Writer
 	Environ  []string
+	Version  string // what the linker was given; "" is what the build information says
 }
 
 // app is one run of the program.
@@ -98,7 +99,7 @@ with no bootstrap flag and all nodes boot at once.
 
 Flags with etcd's names mean what they mean to etcd, ETCD_* variables too.
 Everything else has an ETCDINIT_* variable.`,
-		Version:              version(),
+		Version:              readVersions(a.Version).Version,
 		HideVersion:          true,
 		EnableBashCompletion: true,
 		Writer:               a.Out,

@@ -19,13 +19,17 @@ type versions struct {
 	Platform string `json:"platform"`
 }
 
-func readVersions() versions {
+// readVersions tells what the build information says; a version that the linker was given counts more.
+func readVersions(linked string) versions {
 	v := versions{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if linked != "" {
+		v.Version = linked
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	if info.Main.Version != "" {
+	if linked == "" && info.Main.Version != "" {
 		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
@@ -41,8 +45,6 @@ func readVersions() versions {
 	return v
 }
 
-func version() string { return readVersions().Version }
-
 func (a *app) versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "version",
@@ -54,7 +56,7 @@ func (a *app) versionCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			v := readVersions()
+			v := readVersions(a.Version)
 			if asJSON {
 				return a.printJSON(v)
 			}

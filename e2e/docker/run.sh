@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# run.sh: build the image of the Dockerfile and use it, with a Docker engine of its own.
+#
+# The engine runs from Debian's docker.io package in a folder of this run, without a bridge
+# and without a firewall rule, and is gone at the end, as are its mounts. The builder image is
+# made here from this machine's Go and module cache, so the build needs no network.
+# Needs root, dockerd, containerd, runc, go, and busybox (static).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+work=$(mktemp -d "${TMPDIR:-/tmp}/etcdinit-docker-XXXXXX")
+engine=
+
+# stop ends the engine that this script started and removes what it mounted.
+stop() {
+	local try
+	trap - EXIT
+	if [ -n "$engine" ] && kill "$engine" 2>/dev/null; then
+		for try in $(seq 150); do
+			kill -0 "$engine" 2>/dev/null || break
+			[ "$try" != 150 ] || kill -KILL "$engine"
+			sleep 0.1
+		done
+		wait "$engine" 2>/dev/null || true
+	fi
+	awk -v dir="$work/" 'index($2, dir) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount -l
+	rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+fail() { echo "e2e/docker: $*" >&2; exit 1; }
+
+mkdir -p "$work"/{root,run,data,builder/bin,builder/usr/local,builder/tmp,builder/modules}
+dockerd --host "unix://$work/docker.sock" --data-root "$work/root" --exec-root "$work/run" --pidfile "$work/docker.pid" \
+	--bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false >"$work/dockerd.log" 2>&1 &
+engine=$!
+export DOCKER_HOST=unix://$work/docker.sock DOCKER_CONFIG=$work/config DOCKER_BUILDKIT=0
+for try in $(seq 100); do
+	docker version >/dev/null 2>&1 && break
+	if [ "$try" = 100 ] || ! kill -0 "$engine" 2>/dev/null; then
+		tail -n 20 "$work/dockerd.log" >&2
+		fail "the engine did not come up"
+	fi
+	sleep 0.2
+done
+echo "e2e/docker: engine $(docker version -f '{{.Server.Version}}')"
+
+# A builder: a shell, Go, and the modules of go.mod as a file proxy.
+busybox=$(command -v busybox) || fail "busybox is not here: install busybox-static"
+cp "$busybox" "$work/builder/bin/busybox"
+for applet in sh cat ls; do ln -s busybox "$work/builder/bin/$applet"; done
+cp -a "$(go env GOROOT)" "$work/builder/usr/local/go"
+rm -rf "$work/builder/usr/local/go/test" "$work/builder/usr/local/go/api" "$work/builder/usr/local/go/doc"
+GOMODCACHE=$work/mod GOFLAGS=-modcacherw GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" go mod download
+mv "$work/mod/cache/download" "$work/builder/modules/proxy"
+rm -rf "$work/mod"
+tar -C "$work/builder" -cf - . | docker import --change 'ENV PATH=/usr/local/go/bin:/bin GOTOOLCHAIN=local HOME=/tmp' - etcdinit-builder:test >/dev/null
+rm -rf "$work/builder"
+
+version=v0.0.0-image revision=$(git rev-parse HEAD 2>/dev/null || echo none)
+start=$SECONDS
+docker build --network none --build-arg BUILDER=etcdinit-builder:test --build-arg GOPROXY=file:///modules/proxy \
+	--build-arg GONOSUMDB='*' --build-arg VERSION=$version --build-arg REVISION="$revision" -t etcdinit:test . >"$work/build.log" 2>&1 ||
+	{ cat "$work/build.log" >&2; fail "the image does not build"; }
+echo "e2e/docker: built in $((SECONDS - start)) s"
+
+inspect() { docker image inspect -f "$1" etcdinit:test; }
+want() { [ "$2" = "$3" ] || fail "$1 is '$2', want '$3'"; }
+size=$(inspect '{{.Size}}')
+[ "$size" -le 20000000 ] || fail "the image has $size bytes, want 20000000 at most"
+want user "$(inspect '{{.Config.User}}')" 65532:65532
+want entrypoint "$(inspect '{{json .Config.Entrypoint}}')" '["/etcdinit"]'
+want layers "$(inspect '{{len .RootFS.Layers}}')" 1
+want 'the label version' "$(inspect '{{index .Config.Labels "org.opencontainers.image.version"}}')" $version
+want 'the label revision' "$(inspect '{{index .Config.Labels "org.opencontainers.image.revision"}}')" "$revision"
+want 'the label licenses' "$(inspect '{{index .Config.Labels "org.opencontainers.image.licenses"}}')" Apache-2.0
+
+# A read-only root, no /tmp, no capability, no network but loopback.
+run() { docker run --rm --read-only --network none --cap-drop ALL --security-opt no-new-privileges -v "$work/data:/data" etcdinit:test "$@"; }
+run version >"$work/version" || fail "version exits with $?"
+grep -qF $version "$work/version" || fail "version does not say $version: $(cat "$work/version")"
+chown 65532:65532 "$work/data"
+init=(init --data-dir /data/etcd --discovery 'static:?peer=a=http://127.0.0.1:2380' --initial-cluster-token image
+	--listen-peer-urls http://127.0.0.1:2380 --listen-client-urls http://127.0.0.1:2379 --bootstrap-quorum none --env-file /data/etcd.env)
+run "${init[@]}" || fail "init exits with $?"
+want 'the owner of the data dir' "$(stat -c %u:%g:%a "$work/data/etcd/member")" 65532:65532:700
+[ -f "$work/data/etcd/member/snap/db" ] || fail "init left no db"
+before=$(cd "$work/data" && find . -type f -exec sha256sum {} + | sort | sha256sum)
+run "${init[@]}" || fail "the second init exits with $?"
+want 'the data dir after the second init' "$(cd "$work/data" && find . -type f -exec sha256sum {} + | sort | sha256sum)" "$before"
+status=0
+run init >"$work/refusal" 2>&1 || status=$?
+want 'the exit status of init without a configuration' $status 20
+echo "ci: image of $size bytes, one layer, user 65532; init wrote and kept its seed with a read-only root and without /tmp"

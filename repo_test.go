@@ -1,0 +1,280 @@
+// Package repo_test holds what must be true of the project as a whole: its files, its modules
+// and what its documents say of them.
+package repo_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// files returns the project's own files, relative to its root, without caches and results.
+func files(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", ".cache", "bin", "dist"}, name):
+			return fs.SkipDir
+		case d.Type().IsRegular():
+			found = append(found, filepath.ToSlash(name))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.FromSlash(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestRequiredFiles(t *testing.T) {
+	for _, name := range []string{
+		".ci/run", ".ci/stages", ".golangci.yml", "CHANGELOG.md", "CONTRIBUTING.md", "Dockerfile", "LICENSE", "Makefile", "README.md", "go.mod",
+	} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Error(err)
+		} else if info.Size() == 0 {
+			t.Errorf("%s is empty", name)
+		}
+	}
+	if !strings.Contains(read(t, "LICENSE"), "Apache License") {
+		t.Error("LICENSE is not the Apache License")
+	}
+}
+
+// A replace line would break "go run …@latest"; a tool line would pull a tool's modules into
+// the program's; a toolchain line would ask for more than the program needs.
+func TestModulesCanBeRunFromAfar(t *testing.T) {
+	for _, name := range files(t) {
+		if path.Base(name) != "go.mod" || strings.HasPrefix(name, "tools/") || strings.Contains(name, "testdata") {
+			continue
+		}
+		if line := directive(read(t, name), "replace", "tool", "toolchain", "exclude"); line != "" {
+			t.Errorf("%s has the line %q: tools are pinned in tools/NAME/go.mod", name, line)
+		}
+	}
+}
+
+// directive returns the first line of a go.mod that opens with one of the words.
+func directive(mod string, words ...string) string {
+	for line := range strings.Lines(mod) {
+		if fields := strings.Fields(line); len(fields) > 0 && slices.Contains(words, fields[0]) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// tools returns the folders of the pinned tools.
+func tools(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir("tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dirs []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			dirs = append(dirs, "tools/"+entry.Name())
+		}
+	}
+	return dirs
+}
+
+// Every folder of tools/ is a tool that is pinned: a module with its checksums, and a tool or
+// a main package that it builds, or a script "build".
+func TestToolsArePinned(t *testing.T) {
+	for _, dir := range tools(t) {
+		t.Run(path.Base(dir), func(t *testing.T) {
+			if info, err := os.Stat(filepath.Join(dir, "build")); err == nil {
+				if info.Mode()&0o100 == 0 {
+					t.Error("its script build is not executable")
+				}
+				return
+			}
+			mod := read(t, dir+"/go.mod")
+			if line := directive(mod, "toolchain"); line != "" {
+				t.Errorf("go.mod has the line %q", line)
+			}
+			if local := regexp.MustCompile(`=> +[./]\S*`).FindString(mod); local != "" {
+				t.Errorf("go.mod replaces a module by a folder: %s", local)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "go.sum")); err != nil {
+				t.Error(err)
+			}
+			ours := slices.ContainsFunc(files(t), func(name string) bool {
+				return strings.HasPrefix(name, dir+"/") && path.Ext(name) == ".go"
+			})
+			if directive(mod, "tool") == "" && !ours {
+				t.Error("go.mod names no tool and no main package is below it")
+			}
+		})
+	}
+}
+
+var requirement = regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) v\S+$`)
+
+// direct returns the modules that a go.mod requires itself.
+func direct(mod string) []string {
+	var modules []string
+	for _, match := range requirement.FindAllStringSubmatch(mod, -1) {
+		modules = append(modules, match[1])
+	}
+	return modules
+}
+
+func TestDirect(t *testing.T) {
+	const mod = "module example.org/a\n\ngo 1.26.0\n\nrequire example.org/b v1.0.0\n\nrequire (\n\texample.org/c/v2 v2.0.0\n\texample.org/d v1.0.0 // indirect\n)\n"
+	if got, want := direct(mod), []string{"example.org/b", "example.org/c/v2"}; !slices.Equal(got, want) {
+		t.Errorf("direct = %v, want %v", got, want)
+	}
+}
+
+// A new dependency needs a line that says what it replaces.
+func TestContributingNamesEveryDependency(t *testing.T) {
+	_, section, _ := strings.Cut(read(t, "CONTRIBUTING.md"), "\n## Dependencies\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\| (.+) \\|$").FindAllStringSubmatch(section, -1)
+	named := map[string]bool{}
+	for _, row := range rows {
+		named[row[1]] = true
+	}
+	required, allModules := map[string]bool{}, ""
+	for _, name := range files(t) {
+		if path.Base(name) != "go.mod" || strings.HasPrefix(name, "tools/") || strings.Contains(name, "testdata") {
+			continue
+		}
+		allModules += read(t, name)
+		for _, module := range direct(read(t, name)) {
+			required[module] = !strings.HasPrefix(module, "github.com/etcdinit/etcdinit")
+		}
+	}
+	for _, module := range slices.Sorted(maps.Keys(required)) {
+		if required[module] && !named[module] {
+			t.Errorf("%s is required by a go.mod and CONTRIBUTING.md has no line for it", module)
+		}
+	}
+	for _, tool := range tools(t) {
+		if !named[tool] {
+			t.Errorf("%s exists and CONTRIBUTING.md has no line for it", tool)
+		}
+		delete(named, tool)
+	}
+	for name := range named {
+		if strings.HasPrefix(name, "tools/") {
+			t.Errorf("CONTRIBUTING.md has a line for %s, which does not exist", name)
+		} else if _, ok := required[name]; !ok && !strings.Contains(allModules, name+" v") {
+			t.Errorf("CONTRIBUTING.md has a line for %s, which no go.mod requires", name)
+		}
+	}
+}
+
+// The project builds anywhere: nothing in it points at one machine or one registry.
+func TestNoPlaceOfOneMachine(t *testing.T) {
+	foreign := regexp.MustCompile(`/work/(?:main|shared)\b|/root/(?:go|\.cache)\b|/home/[a-z]+/|proxy\.golang` + `\.org|deb\.debian` + `\.org|registry\.npmjs` + `\.org`)
+	for _, name := range files(t) {
+		if name == "repo_test.go" || path.Base(name) == "go.sum" {
+			continue
+		}
+		if where := foreign.FindString(read(t, name)); where != "" {
+			t.Errorf("%s names %s", name, where)
+		}
+	}
+}
+
+// Go doc shows a package by its comment.
+func TestEveryPackageHasAComment(t *testing.T) {
+	type pack struct {
+		sources   int
+		commented bool
+	}
+	packages := map[string]*pack{}
+	set := token.NewFileSet()
+	for _, name := range files(t) {
+		if path.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "testdata") {
+			continue
+		}
+		file, err := parser.ParseFile(set, filepath.FromSlash(name), nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		dir := path.Dir(name)
+		if packages[dir] == nil {
+			packages[dir] = &pack{}
+		}
+		packages[dir].sources++
+		packages[dir].commented = packages[dir].commented || file.Doc != nil
+	}
+	for _, dir := range slices.Sorted(maps.Keys(packages)) {
+		if !packages[dir].commented {
+			t.Errorf("the package in %s (%d files) has no comment", dir, packages[dir].sources)
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)#\s]+)[^)]*\)`)
+
+// A link in a document leads to a file that exists.
+func TestLinksOfDocuments(t *testing.T) {
+	for _, name := range files(t) {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for _, match := range link.FindAllStringSubmatch(read(t, name), -1) {
+			target := match[1]
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			if _, err := os.Stat(filepath.FromSlash(path.Join(path.Dir(name), target))); err != nil {
+				t.Errorf("%s links to %s: %v", name, target, err)
+			}
+		}
+	}
+}
+
+// What a document tells people to type exists: make targets and stages of .ci/run.
+func TestDocumentsNameWhatExists(t *testing.T) {
+	makefile, stages := read(t, "Makefile"), read(t, ".ci/stages")
+	for _, match := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(makefile, -1) {
+		if !regexp.MustCompile(`(?m)^` + match[1] + `:.*## \S`).MatchString(makefile) {
+			t.Errorf("the make target %s has no help text", match[1])
+		}
+	}
+	for _, name := range files(t) {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		text := read(t, name)
+		for _, match := range regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z0-9-]*)").FindAllStringSubmatch(text, -1) {
+			if !strings.Contains("\n"+makefile, "\n"+match[1]+":") {
+				t.Errorf("%s says make %s, which is no target", name, match[1])
+			}
+		}
+		for _, match := range regexp.MustCompile(`bash \.ci/run ([a-z0-9-]+)`).FindAllStringSubmatch(text, -1) {
+			if match[1] != "full" && !strings.Contains("\n"+stages, "\nstage "+match[1]+" ") {
+				t.Errorf("%s says bash .ci/run %s, which is no stage", name, match[1])
+			}
+		}
+	}
+}
