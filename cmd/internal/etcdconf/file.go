@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,7 +17,8 @@ import (
 )
 
 // fileKeys is read by the library that etcd itself reads its file with, so
-// that a value means the same to both ("name: no" is the name "false").
+// that a value means the same to both ("auto-tls: on" is true, "name: on" an
+// error).
 type fileKeys struct {
 	Name                string       `json:"name"`
 	DataDir             string       `json:"data-dir"`
@@ -132,7 +134,13 @@ func parseFile(path string, data []byte) (*document, error) {
 			return nil, err
 		}
 	}
-	if err := yaml.Unmarshal(data, &d.keys); err != nil {
+	// Without a target, as etcd's own nested structs have none: "name: 12" is
+	// no text.
+	text, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, d.yamlError(err)
+	}
+	if err := json.Unmarshal(text, &d.keys); err != nil {
 		return nil, d.yamlError(err)
 	}
 	return d, nil
@@ -199,29 +207,30 @@ func parent(path string) string {
 func (d *document) yamlError(err error) error {
 	var typed *json.UnmarshalTypeError
 	if errors.As(err, &typed) && typed.Field != "" {
-		return &Error{Msg: fmt.Sprintf("%s: a %s is not what etcd reads here (%s)", d.place(typed.Field), typed.Value, typeName(typed))}
+		return &Error{Msg: d.place(typed.Field) + ": " + typeError(typed)}
 	}
 	msg := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "error unmarshaling JSON: ", "while decoding JSON: ", "yaml: "} {
-		msg = strings.TrimPrefix(msg, prefix)
-	}
-	msg = strings.Join(strings.Fields(msg), " ")
+	msg = strings.Join(strings.Fields(strings.TrimPrefix(msg, "yaml: ")), " ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(msg); m != nil {
 		return &Error{Msg: fmt.Sprintf("%s:%s: not YAML: %s", d.path, m[1], m[2])}
 	}
 	return &Error{Msg: d.path + ": not YAML: " + msg}
 }
 
-func typeName(e *json.UnmarshalTypeError) string {
-	switch e.Type.String() {
-	case "string":
-		return "it reads one value; several URLs are separated by commas"
-	case "bool":
-		return "it reads true or false"
-	case "int":
-		return "it reads a whole number"
+func typeError(e *json.UnmarshalTypeError) string {
+	value, _, _ := strings.Cut(e.Value, " ") // "number 1.5"
+	switch e.Type.Kind() {
+	case reflect.String:
+		if value == "array" {
+			return "etcd reads one text here, not a sequence; several URLs are separated by commas"
+		}
+		return "etcd reads a text here, not a " + value + "; put it in quotes"
+	case reflect.Bool:
+		return "etcd reads true or false here, not a " + value
+	case reflect.Int:
+		return "etcd reads a whole number here, not a " + value
 	default:
-		return "it reads " + e.Type.String()
+		return "etcd reads a section here, not a " + value
 	}
 }
 
