@@ -1,6 +1,8 @@
 package seed
 
-// Kind of an Error.
+import "strings"
+
+// ErrorKind is what an Error means for whoever gets it.
 type ErrorKind int
 
 const (
@@ -23,11 +25,13 @@ type Error struct {
 	Err  error // the cause, or nil
 }
 
+// Error returns the line, with its cause.
 func (e *Error) Error() string {
 	if e.Err == nil {
 		return e.Msg
 	}
-	return e.Msg + ": " + e.Err.Error()
+	return e.Msg + ": " + strings.ReplaceAll(e.Err.Error(), "\n", "; ")
 }
 
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }

@@ -65,6 +65,9 @@ type State struct {
 	Pristine bool `json:"pristine"`
 	// Pending: the seed is committed but not released.
 	Pending bool `json:"pending"`
+	// PackageDefault: a one-member cluster on localhost, as a distribution's
+	// package starts it at install.
+	PackageDefault bool `json:"packageDefault,omitempty"`
 	// Ignored names the files that are neither ours nor etcd's living ones
 	// (*.broken, *.tmp); Leftovers our own staging directories of a run that
 	// was killed; Foreign everything else.

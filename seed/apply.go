@@ -1,0 +1,351 @@
+package seed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"github.com/etcdinit/etcdinit/seed/internal/membersdb"
+	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
+	"github.com/etcdinit/etcdinit/seed/internal/stage"
+)
+
+// Apply makes the plan's directory, whole or not at all: everything is built in a
+// staging directory inside the data directory, synced, and renamed. It refuses a
+// directory that is not Empty any more once it is locked.
+//
+// Until the rename a cancelled ctx ends it: the staging directory is removed and
+// the context's cause returned. From the rename on it finishes. After an error
+// nothing is committed, unless the error says so.
+func (p *Plan) Apply(ctx context.Context, log *zap.Logger) (err error) {
+	if !stage.Supported {
+		return &Error{Kind: Write, Msg: "seeding a data directory is not supported on this operating system", Err: errors.ErrUnsupported}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	a := &apply{Plan: p, log: log}
+	defer func() { err = errors.Join(err, a.end()) }()
+	if err := a.prepare(); err != nil {
+		return a.explain(err)
+	}
+	for _, step := range a.steps() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := step(); err != nil {
+			return a.explain(err)
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := a.commit(); err != nil {
+		return a.explain(err)
+	}
+	log.Info("seeded data directory",
+		zap.String("dir", p.DataDir), zap.String("wal_dir", p.WALDir),
+		zap.Stringer("member_id", p.MemberID), zap.Stringer("cluster_id", p.ClusterID))
+	return nil
+}
+
+// apply is one run of Apply.
+type apply struct {
+	*Plan
+	log   *zap.Logger
+	dirs  layout // with symbolic links followed
+	owner *stage.Owner
+
+	made  []string // directories that were missing
+	locks locks
+	data  *stage.Dir // holds member/
+	wal   *stage.Dir // holds wal/: data, or a directory in the separate wal-dir
+	done  bool
+}
+
+func (a *apply) steps() []func() error {
+	return []func() error{a.space, a.stageDB, a.stageWAL, a.finish}
+}
+
+// prepare makes the directories, locks them, and looks again.
+func (a *apply) prepare() error {
+	var err error
+	if a.dirs, err = a.Plan.dirs.resolved(); err != nil {
+		return err
+	}
+	if err := a.mkdir(a.dirs.data); err != nil {
+		return err
+	}
+	if err := a.lock(a.dirs.data); err != nil {
+		return err
+	}
+	if err := a.chooseOwner(); err != nil {
+		return err
+	}
+	if a.dirs.separate {
+		if err := a.mkdir(a.dirs.wal); err != nil {
+			return err
+		}
+		if err := a.lock(a.dirs.wal); err != nil {
+			return err
+		}
+	}
+	removed, err := clean(a.dirs)
+	logRemoved(a.log, removed)
+	if err != nil {
+		return err
+	}
+	st, _, err := examine(a.dirs)
+	if err != nil {
+		return err
+	}
+	if err := refuse(st, a.Plan); err != nil {
+		return err
+	}
+	return clearSkeleton(a.dirs)
+}
+
+// refuse lets nothing but an empty directory pass.
+func refuse(st *State, p *Plan) error {
+	switch st.Kind {
+	case Empty:
+		return nil
+	case Broken:
+		return damaged(st)
+	case Valid:
+		if c := st.Compare(p); !c.SameMember {
+			return &Error{Kind: Foreign, Msg: fmt.Sprintf("%s holds member %s of cluster %s, not %s of %s; nothing was changed",
+				st.DataDir, st.MemberID, st.ClusterID, p.MemberID, p.ClusterID)}
+		}
+	}
+	return &Error{Kind: Busy, Msg: st.DataDir + " was initialised by another process meanwhile; run again to use it"}
+}
+
+func (a *apply) mkdir(path string) error {
+	made, err := stage.MkdirAll(path, func(existing fs.FileInfo) *stage.Owner {
+		if a.Plan.owner != nil {
+			return (*stage.Owner)(a.Plan.owner)
+		}
+		return inherited(existing)
+	})
+	a.made = append(a.made, made...)
+	return err
+}
+
+func (a *apply) lock(path string) error {
+	held, err := a.locks.acquire(path)
+	if err == nil && !held {
+		a.log.Warn("the file system has no directory locks: let only one etcdinit run at a time", zap.String("dir", path))
+	}
+	return err
+}
+
+// inherited is the owner to copy: only root can give files away, everybody else
+// owns what he writes.
+func inherited(info fs.FileInfo) *stage.Owner {
+	owner, ok := stage.OwnerOf(info)
+	if !ok || os.Geteuid() != 0 {
+		return nil
+	}
+	return &owner
+}
+
+func (a *apply) chooseOwner() error {
+	info, err := os.Stat(a.dirs.data)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		a.log.Warn("data directory can be entered by others than its owner; etcd recommends 0700",
+			zap.String("dir", a.dirs.data), zap.String("seen", modeAndOwner(info)))
+	}
+	if a.Plan.owner == nil {
+		a.owner = inherited(info)
+		return nil
+	}
+	a.owner = (*stage.Owner)(a.Plan.owner)
+	if !writableBy(info, *a.owner) {
+		a.log.Warn("etcd may be unable to write in its data directory: chown it",
+			zap.String("dir", a.dirs.data), zap.String("seen", modeAndOwner(info)),
+			zap.String("etcd_user", fmt.Sprintf("%d:%d", a.owner.UID, a.owner.GID)))
+	}
+	return nil
+}
+
+func writableBy(info fs.FileInfo, user stage.Owner) bool {
+	owner, ok := stage.OwnerOf(info)
+	mode := info.Mode().Perm()
+	return !ok || user.UID == 0 || owner.UID == user.UID && mode&0o200 != 0 ||
+		owner.GID == user.GID && mode&0o020 != 0 || mode&0o002 != 0
+}
+
+// space refuses a file system that etcd would fill: a segment and the one that
+// etcd prepares at its start, and the database.
+func (a *apply) space() error {
+	wal := uint64(2 * raftlog.SegmentSize())
+	db := uint64(dbSize(a.members))
+	if !a.dirs.separate {
+		return enough(a.dirs.data, wal+db)
+	}
+	same, err := stage.SameDevice(a.dirs.data, a.dirs.wal)
+	if err != nil {
+		return err
+	}
+	if same {
+		return enough(a.dirs.wal, wal+db)
+	}
+	return errors.Join(enough(a.dirs.data, db), enough(a.dirs.wal, wal))
+}
+
+func enough(path string, need uint64) error {
+	free, known, err := stage.Free(path)
+	if err != nil {
+		return err
+	}
+	if known && free < need {
+		const mib = 1 << 20
+		return &Error{Kind: Write, Msg: fmt.Sprintf("%s needs %d MiB, %d MiB free: two WAL segments of 64 MB and the database; use a larger volume",
+			path, (need+mib-1)/mib, free/mib)}
+	}
+	return nil
+}
+
+func (a *apply) stageDB() (err error) {
+	if a.data, err = stage.New(a.dirs.data); err != nil {
+		return err
+	}
+	if err := a.data.Mkdir(snapDir); err != nil {
+		return err
+	}
+	if a.Pending {
+		if err := a.data.WriteFile(pendingFile, pendingText); err != nil {
+			return err
+		}
+	}
+	if a.dirs.separate {
+		if err := a.data.WriteFile(halfFile, halfText+"digest "+a.Digest()+"\nwal-dir "+a.dirs.wal+"\n"); err != nil {
+			return err
+		}
+	}
+	return stage.Private(func() error { return membersdb.Write(a.data.Path(dbFile), a.members) })
+}
+
+func (a *apply) stageWAL() (err error) {
+	a.wal = a.data
+	if a.dirs.separate {
+		if a.wal, err = stage.New(a.dirs.wal); err != nil {
+			return err
+		}
+	}
+	id := raftlog.Identity{Member: a.MemberID, Cluster: a.ClusterID}
+	return stage.Private(func() error { return raftlog.Write(a.wal.Path(a.stagedWAL()), id, a.members) })
+}
+
+// stagedWAL is the log's directory within its staging directory.
+func (a *apply) stagedWAL() string {
+	if a.dirs.separate {
+		return "wal"
+	}
+	return innerWALDir
+}
+
+func (a *apply) finish() error {
+	if a.dirs.separate {
+		if err := a.wal.Finish("wal", a.owner); err != nil {
+			return err
+		}
+	}
+	return a.data.Finish(memberDir, a.owner)
+}
+
+// commit renames. Where the log lies elsewhere, it comes last: only a log makes
+// an etcd believe that it has lived before.
+func (a *apply) commit() error {
+	type move struct{ from, to string }
+	moves := []move{{a.data.Path(memberDir), filepath.Join(a.dirs.data, memberDir)}}
+	if a.dirs.separate {
+		moves = append(moves, move{
+			a.wal.Path(filepath.Join("wal", raftlog.FirstSegment)), filepath.Join(a.dirs.wal, raftlog.FirstSegment),
+		})
+	}
+	for i, m := range moves {
+		err := stage.Rename(m.from, m.to)
+		if err == nil {
+			if err = stage.SyncDir(filepath.Dir(m.to)); err == nil {
+				continue
+			}
+			i++
+		}
+		// Not durable is not committed: back it goes, the last one first.
+		for _, back := range slices.Backward(moves[:i]) {
+			if berr := stage.Rename(back.to, back.from); berr != nil {
+				a.done = true
+				return errors.Join(err, fmt.Errorf("and %s could not be taken back: inspect it before etcd starts: %w", back.to, berr))
+			}
+		}
+		return err
+	}
+	a.done = true
+	if a.dirs.separate {
+		if err := removeDurably(filepath.Join(a.dirs.data, halfFile)); err != nil {
+			a.log.Warn("mark of an unfinished seed stays until the next run", zap.Error(err))
+		}
+	}
+	return nil
+}
+
+// end removes what is not needed any more, and after an error also the directories
+// that were made for nothing.
+func (a *apply) end() error {
+	for _, dir := range []*stage.Dir{a.wal, a.data} {
+		if dir == nil {
+			continue
+		}
+		if err := dir.Remove(); err != nil {
+			a.log.Warn("staging directory stays until the next run", zap.String("dir", dir.Path("")), zap.Error(err))
+		}
+	}
+	if !a.done {
+		stage.Unmake(a.made)
+	}
+	return a.locks.release()
+}
+
+// explain makes an error of a system call one line for whoever is on call.
+func (a *apply) explain(err error) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	msg := "seeding " + a.DataDir + " failed, nothing was committed"
+	if a.done {
+		msg = "seeding " + a.DataDir + " failed at its very end"
+	}
+	path := a.DataDir
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		path = filepath.Dir(pe.Path)
+	}
+	switch {
+	case errors.Is(err, syscall.EROFS):
+		msg += ": " + path + " is on a read-only file system: mount the volume read-write"
+	case errors.Is(err, fs.ErrPermission):
+		msg += fmt.Sprintf(": %s cannot be written by uid %d, gid %d", describe(nearest(path)), os.Geteuid(), os.Getegid())
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		msg += ": no space (or quota) left for two WAL segments of 64 MB and the database: use a larger volume"
+	}
+	return &Error{Kind: Write, Msg: msg, Err: err}
+}
+
+// nearest is path or its nearest parent that exists.
+func nearest(path string) string {
+	for !exists(path) && filepath.Dir(path) != path {
+		path = filepath.Dir(path)
+	}
+	return path
+}

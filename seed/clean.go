@@ -1,0 +1,170 @@
+package seed
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+
+	"github.com/etcdinit/etcdinit/seed/internal/stage"
+)
+
+// Clean removes what an earlier run that was killed has left in the data directory
+// and the WAL directory, under their locks, and returns the paths. It removes
+// only what carries this program's mark: staging directories, and the half of a
+// seed whose log had not been renamed into its separate wal-dir yet.
+func Clean(dataDir, walDir string) ([]string, error) {
+	dirs, err := newLayout(dataDir, walDir)
+	if err == nil {
+		dirs, err = dirs.resolved()
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Nothing to remove is the rule, and needs neither a lock nor write access.
+	st, _, err := examine(dirs)
+	if err != nil || len(st.Leftovers) == 0 {
+		return nil, err
+	}
+	var held locks
+	_, err = held.acquire(dirs.data)
+	if err == nil && dirs.separate && exists(dirs.wal) {
+		_, err = held.acquire(dirs.wal)
+	}
+	var removed []string
+	if err == nil {
+		removed, err = clean(dirs)
+	}
+	if err = errors.Join(err, held.release()); err != nil {
+		return removed, explainClean(dirs, err)
+	}
+	return removed, nil
+}
+
+// locks are the directories that are locked, in the order data-dir, wal-dir.
+type locks []*stage.Lock
+
+// acquire locks a directory; held is false where its file system has no locks.
+func (l *locks) acquire(path string) (held bool, err error) {
+	lock, held, err := stage.Acquire(path)
+	if errors.Is(err, stage.ErrBusy) {
+		return false, &Error{Kind: Busy, Msg: "another etcdinit is working in " + path, Err: stage.ErrBusy}
+	}
+	if err != nil {
+		return false, err
+	}
+	*l = append(*l, lock)
+	return held, nil
+}
+
+func (l *locks) release() error {
+	var errs []error
+	for _, lock := range *l {
+		errs = append(errs, lock.Release())
+	}
+	*l = nil
+	return errors.Join(errs...)
+}
+
+func explainClean(dirs layout, err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	return &Error{Kind: Write, Msg: "cannot remove what an earlier run left in " + dirs.data, Err: err}
+}
+
+// clean is Clean under the locks.
+func clean(dirs layout) (removed []string, err error) {
+	st, fd, err := examine(dirs)
+	if err != nil {
+		return nil, err
+	}
+	member := filepath.Join(dirs.data, memberDir)
+	for _, path := range st.Leftovers {
+		switch path {
+		case member:
+			if !fd.half {
+				continue
+			}
+			err = removeHalf(dirs)
+		case filepath.Join(dirs.data, halfFile), filepath.Join(dirs.data, pendingFile):
+			if st.Kind == Broken {
+				continue
+			}
+			err = removeDurably(path)
+		default:
+			if !stage.Ours(path) {
+				continue
+			}
+			err = stage.Remove(path)
+		}
+		if err != nil {
+			return removed, err
+		}
+		removed = append(removed, path)
+	}
+	return removed, nil
+}
+
+// removeHalf takes a database away whose log never appeared: it goes back into a
+// staging directory, so that a removal that is cut short is still recognised.
+func removeHalf(dirs layout) error {
+	dir, err := stage.New(dirs.data)
+	if err != nil {
+		return err
+	}
+	err = stage.Rename(filepath.Join(dirs.data, memberDir), dir.Path(memberDir))
+	if err == nil {
+		err = stage.SyncDir(dirs.data)
+	}
+	if err != nil {
+		return err
+	}
+	return dir.Remove()
+}
+
+// clearSkeleton removes the empty directories that the seed is going to take the
+// place of. A directory that is not empty stays, and so does a mount point.
+func clearSkeleton(dirs layout) error {
+	for _, name := range []string{innerWALDir, snapDir, memberDir} {
+		path := filepath.Join(dirs.data, name)
+		err := os.Remove(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return &Error{Kind: Write, Msg: path + " is in the way of the seed; if it is a mount point, mount the volume at data-dir or use wal-dir", Err: err}
+		}
+	}
+	return nil
+}
+
+// Release removes the file that says "not released yet", durably. It is nothing
+// where the file is not there.
+func Release(dataDir string) error {
+	path := filepath.Join(dataDir, pendingFile)
+	if err := removeDurably(path); err != nil {
+		return &Error{Kind: Write, Msg: "cannot release the seed in " + dataDir, Err: err}
+	}
+	return nil
+}
+
+// removeDurably removes a file and syncs its directory, also when the file was
+// gone already: an earlier run may have been killed between the two.
+func removeDurably(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := stage.SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Removed is the log line for a path that Clean has removed.
+const removedLine = "removed incomplete staging directory"
+
+func logRemoved(log *zap.Logger, removed []string) {
+	for _, path := range removed {
+		log.Info(removedLine+" "+path+" from an earlier run", zap.String("dir", path))
+	}
+}

@@ -1,0 +1,260 @@
+package membersdb
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+)
+
+// ErrLocked: another process, a running etcd as a rule, holds the database.
+var ErrLocked = errors.New("locked by another process")
+
+// maxMembers bounds what is read of the members bucket.
+const maxMembers = 10_000
+
+// Contents is what a database says of its member and cluster.
+type Contents struct {
+	Size            int64
+	ConsistentIndex uint64
+	Term            uint64
+	StorageVersion  string // "" before etcd 3.6 has set it
+	Members         []*membership.Member
+	Removed         []types.ID
+	HasKeys         bool // the key bucket holds something
+}
+
+// Read reads the database at path. It waits at most wait for a lock.
+func Read(path string, wait time.Duration) (*Contents, error) {
+	f, size, err := open(path, wait)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	p, err := openPages(f, size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c, err := p.contents()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c.Size = size
+	return c, nil
+}
+
+// Check visits every page of the database at path: each must be in use once or
+// free, and its keys in order.
+func Check(path string, wait time.Duration) error {
+	f, size, err := open(path, wait)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	p, err := openPages(f, size)
+	if err == nil {
+		err = p.walk()
+	}
+	if err == nil {
+		err = boltCheck(path)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func open(path string, wait time.Duration) (*os.File, int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err := statSize(f)
+	if err == nil {
+		err = lockShared(f, wait)
+	}
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
+	}
+	return f, size, nil
+}
+
+func (p *pageFile) contents() (*Contents, error) {
+	buckets := map[string][]byte{}
+	err := p.each(p.root, 0, func(el element) error {
+		if !el.bucket {
+			return fmt.Errorf("root: %q is no bucket", el.key)
+		}
+		buckets[string(el.key)] = slices.Clone(el.value)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &Contents{}
+	for _, step := range []struct {
+		bucket string
+		read   func(element) error
+	}{
+		{string(schema.Meta.Name()), c.meta},
+		{string(schema.Members.Name()), c.member},
+		{string(schema.MembersRemoved.Name()), c.removed},
+	} {
+		value, ok := buckets[step.bucket]
+		if !ok {
+			return nil, fmt.Errorf("bucket %q is missing", step.bucket)
+		}
+		pg, err := p.bucketPage(value)
+		if err == nil {
+			p.seen = map[uint64]bool{}
+			err = p.eachIn(pg, 0, step.read)
+			p.seen = nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("bucket %q: %w", step.bucket, err)
+		}
+	}
+	slices.SortFunc(c.Members, func(a, b *membership.Member) int { return compareIDs(a.ID, b.ID) })
+	slices.SortFunc(c.Removed, compareIDs)
+	keys, ok := buckets[string(schema.Key.Name())]
+	if !ok {
+		return nil, fmt.Errorf("bucket %q is missing", schema.Key.Name())
+	}
+	pg, err := p.bucketPage(keys)
+	if err != nil {
+		return nil, fmt.Errorf("bucket %q: %w", schema.Key.Name(), err)
+	}
+	c.HasKeys = pg.count > 0
+	return c, nil
+}
+
+func (c *Contents) meta(el element) error {
+	number := func() (uint64, error) {
+		if len(el.value) != 8 {
+			return 0, fmt.Errorf("%s: %d bytes, want 8", el.key, len(el.value))
+		}
+		return binary.BigEndian.Uint64(el.value), nil
+	}
+	var err error
+	switch string(el.key) {
+	case string(schema.MetaConsistentIndexKeyName):
+		c.ConsistentIndex, err = number()
+	case string(schema.MetaTermKeyName):
+		c.Term, err = number()
+	case string(schema.MetaStorageVersionName):
+		c.StorageVersion = string(el.value)
+	}
+	return err
+}
+
+func (c *Contents) member(el element) error {
+	id, err := types.IDFromString(string(el.key))
+	if err != nil {
+		return fmt.Errorf("key %q is not a member ID", el.key)
+	}
+	m := &membership.Member{}
+	if err := json.Unmarshal(el.value, m); err != nil {
+		return fmt.Errorf("member %s: %w", id, err)
+	}
+	if m.ID != id {
+		return fmt.Errorf("member %s: its entry says %s", id, m.ID)
+	}
+	if len(c.Members) == maxMembers {
+		return fmt.Errorf("more than %d members", maxMembers)
+	}
+	c.Members = append(c.Members, m)
+	return nil
+}
+
+func (c *Contents) removed(el element) error {
+	id, err := types.IDFromString(string(el.key))
+	if err != nil {
+		return fmt.Errorf("key %q is not a member ID", el.key)
+	}
+	c.Removed = append(c.Removed, id)
+	return nil
+}
+
+func compareIDs(a, b types.ID) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// walk visits every page once.
+func (p *pageFile) walk() error {
+	p.seen = map[uint64]bool{}
+	free, err := p.freePages()
+	if err != nil {
+		return err
+	}
+	var visit func(depth int) func(el element) error
+	visit = func(depth int) func(el element) error {
+		return func(el element) error {
+			if !el.bucket {
+				return nil
+			}
+			pg, err := p.bucketPage(el.value)
+			if err == nil {
+				err = p.eachIn(pg, depth, visit(depth+1))
+			}
+			if err != nil {
+				return fmt.Errorf("bucket %q: %w", el.key, err)
+			}
+			return nil
+		}
+	}
+	if err := p.each(p.root, 0, visit(1)); err != nil {
+		return err
+	}
+	if p.freelist == noFreelist {
+		return nil
+	}
+	for _, id := range free {
+		if p.seen[id] {
+			return fmt.Errorf("page %d: free and in use", id)
+		}
+		p.seen[id] = true
+	}
+	for id := uint64(2); id < p.pages; id++ {
+		if !p.seen[id] {
+			return fmt.Errorf("page %d: neither free nor in use", id)
+		}
+	}
+	return nil
+}
+
+// boltCheck asks bbolt for its own opinion. The walk has shown before that there
+// is nothing it could stumble over.
+func boltCheck(path string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("bbolt: %v", r)
+		}
+	}()
+	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: lockTimeout})
+	if err != nil {
+		return err
+	}
+	return errors.Join(db.View(func(tx *bolt.Tx) error {
+		var first error
+		for err := range tx.Check() {
+			if first == nil {
+				first = err
+			}
+		}
+		return first
+	}), db.Close())
+}

@@ -1,0 +1,273 @@
+// Package stage lets files appear whole or not at all: they are built in a
+// directory of their own beside the target, made durable, and renamed.
+package stage
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	prefix = ".etcdinit-seed-"
+	// Mark is the file that makes a staging directory ours.
+	Mark = "etcdinit-staging"
+
+	dirMode  = 0o700
+	fileMode = 0o600
+)
+
+// Owner is who owns what is written; nil leaves it to the running user.
+type Owner struct{ UID, GID int }
+
+// Dir is a staging directory.
+type Dir struct{ path string }
+
+// New makes a staging directory in parent. Its mark is durable before anything
+// else is put there, so that a later run recognises it.
+func New(parent string) (*Dir, error) {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) //nolint:errcheck // never fails
+	d := &Dir{path: filepath.Join(parent, prefix+hex.EncodeToString(random[:]))}
+	if err := mkdir(d.path); err != nil {
+		return nil, err
+	}
+	err := d.WriteFile(Mark, "etcdinit: this directory is being built; a later run removes it\n")
+	if err == nil {
+		err = SyncDir(d.path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.Remove())
+	}
+	return d, nil
+}
+
+// Path returns the path of name in the staging directory.
+func (d *Dir) Path(name string) string { return filepath.Join(d.path, name) }
+
+// Mkdir makes a directory in the staging directory, with its parents.
+func (d *Dir) Mkdir(name string) error {
+	at := d.path
+	for part := range strings.SplitSeq(filepath.Clean(name), string(filepath.Separator)) {
+		at = filepath.Join(at, part)
+		if err := mkdir(at); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// mkdir makes one directory whose owner can use it whatever the umask.
+func mkdir(path string) error {
+	return Private(func() error { return os.Mkdir(path, dirMode) })
+}
+
+// WriteFile writes a small file in the staging directory.
+func (d *Dir) WriteFile(name, content string) error {
+	var f *os.File
+	err := Private(func() (err error) {
+		f, err = os.OpenFile(d.Path(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	return errors.Join(err, f.Close())
+}
+
+// Finish gives everything under name its mode and owner, and makes it durable:
+// files first, then the directories that name them, at last the staging
+// directory itself.
+func (d *Dir) Finish(name string, owner *Owner) error {
+	var dirs []string
+	err := filepath.WalkDir(d.Path(name), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			dirs = append(dirs, path)
+			return nil
+		}
+		return settle(path, fileMode, owner)
+	})
+	if err != nil {
+		return err
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := settle(dirs[i], dirMode, owner); err != nil {
+			return err
+		}
+	}
+	return SyncDir(d.path)
+}
+
+// settle sets mode and owner of one file or directory, and syncs it.
+func settle(path string, mode fs.FileMode, owner *Owner) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Mode().Perm() != mode {
+		if err := f.Chmod(mode); err != nil {
+			return err
+		}
+	}
+	if owner != nil {
+		if err := chown(f, info, owner); err != nil {
+			return err
+		}
+	}
+	return f.Sync()
+}
+
+func chown(f *os.File, info fs.FileInfo, owner *Owner) error {
+	now, known := OwnerOf(info)
+	if known && now == *owner {
+		return nil
+	}
+	if err := f.Chown(owner.UID, owner.GID); err != nil {
+		return fmt.Errorf("owner of %s is %d:%d, etcd user is %d:%d: %w", f.Name(), now.UID, now.GID, owner.UID, owner.GID, err)
+	}
+	return nil
+}
+
+// Remove removes the staging directory with all that is in it. The mark goes last:
+// a removal that was cut short is taken up by the next run.
+func (d *Dir) Remove() error { return Remove(d.path) }
+
+// Remove removes a staging directory that an earlier run left at path.
+func Remove(path string) error {
+	if !strings.HasPrefix(filepath.Base(path), prefix) {
+		return fmt.Errorf("%s: not a staging directory", path)
+	}
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	marked := false
+	for _, entry := range entries {
+		if entry.Name() == Mark {
+			marked = true
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(path, entry.Name())); err != nil {
+			return err
+		}
+	}
+	if marked {
+		if len(entries) > 1 {
+			if err := SyncDir(path); err != nil {
+				return err
+			}
+		}
+		if err := os.Remove(filepath.Join(path, Mark)); err != nil {
+			return err
+		}
+	}
+	return os.Remove(path)
+}
+
+// Ours tells whether the directory at path is a staging directory of this
+// program: by its name and its mark, or by its name where it is empty.
+func Ours(path string) bool {
+	id, ok := strings.CutPrefix(filepath.Base(path), prefix)
+	if raw, err := hex.DecodeString(id); !ok || err != nil || len(raw) != 8 {
+		return false
+	}
+	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+		return false
+	}
+	if info, err := os.Lstat(filepath.Join(path, Mark)); err == nil {
+		return info.Mode().IsRegular()
+	}
+	entries, err := os.ReadDir(path)
+	return err == nil && len(entries) == 0
+}
+
+// SyncDir makes a directory's entries durable.
+func SyncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// MkdirAll makes path and its missing parents, each durable in its own parent,
+// and returns what it made, the outermost first. existing is the nearest parent
+// that was there already, or path itself.
+func MkdirAll(path string, owner func(existing fs.FileInfo) *Owner) (made []string, err error) {
+	var missing []string
+	at := path
+	var existing fs.FileInfo
+	for {
+		existing, err = os.Stat(at)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if _, lerr := os.Lstat(at); lerr == nil {
+			return nil, fmt.Errorf("%s is a symbolic link to something that does not exist", at)
+		}
+		missing = append(missing, at)
+		if filepath.Dir(at) == at {
+			return nil, err
+		}
+		at = filepath.Dir(at)
+	}
+	if !existing.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory", at)
+	}
+	for i := len(missing) - 1; i >= 0; i-- {
+		err := mkdir(missing[i])
+		if err == nil {
+			made = append(made, missing[i])
+			err = settle(missing[i], dirMode, owner(existing))
+		} else if errors.Is(err, fs.ErrExist) {
+			err = nil // another process was faster; the lock decides
+		}
+		if err == nil {
+			err = SyncDir(filepath.Dir(missing[i]))
+		}
+		if err != nil {
+			return made, err
+		}
+	}
+	return made, nil
+}
+
+// Unmake removes the directories that MkdirAll made, as far as they are empty.
+func Unmake(made []string) {
+	for i := len(made) - 1; i >= 0; i-- {
+		if os.Remove(made[i]) != nil {
+			return
+		}
+	}
+}
+
+// renameAbsent is Rename for file systems that cannot refuse to replace: under
+// the directory's lock the look before is as good.
+func renameAbsent(oldpath, newpath string) error {
+	if _, err := os.Lstat(newpath); err == nil {
+		return &os.LinkError{Op: "rename", Old: oldpath, New: newpath, Err: fs.ErrExist}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(oldpath, newpath)
+}

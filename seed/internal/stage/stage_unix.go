@@ -1,0 +1,97 @@
+//go:build unix && !solaris && !illumos && !aix
+
+package stage
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Supported: directories can be locked, synced and renamed as seeding needs it.
+const Supported = true
+
+// ErrBusy: another process holds the lock of the directory.
+var ErrBusy = errors.New("locked by another process")
+
+// Lock is held on a directory while it is worked in. It ends with the process.
+type Lock struct{ f *os.File }
+
+// Acquire locks the directory at path. It writes nothing: the lock is the
+// directory's own. Held is false where the file system knows no such locks; the
+// commit, a rename that never replaces anything, is safe without.
+func Acquire(path string) (lock *Lock, held bool, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return &Lock{f}, true, nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return nil, false, errors.Join(ErrBusy, f.Close())
+		case errors.Is(err, unix.EBADF), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOLCK):
+			return &Lock{f}, false, nil
+		}
+		return nil, false, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
+	}
+}
+
+// Release gives the lock back.
+func (l *Lock) Release() error { return l.f.Close() }
+
+// OwnerOf returns who owns what info describes.
+func OwnerOf(info fs.FileInfo) (Owner, bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Owner{}, false
+	}
+	return Owner{UID: int(st.Uid), GID: int(st.Gid)}, true
+}
+
+// SameDevice tells whether two paths lie on one file system.
+func SameDevice(a, b string) (bool, error) {
+	var sa, sb unix.Stat_t
+	if err := unix.Stat(a, &sa); err != nil {
+		return false, &os.PathError{Op: "stat", Path: a, Err: err}
+	}
+	if err := unix.Stat(b, &sb); err != nil {
+		return false, &os.PathError{Op: "stat", Path: b, Err: err}
+	}
+	return sa.Dev == sb.Dev, nil
+}
+
+// Free returns the bytes that a user without privileges can still write on the
+// file system of path; known is false where it does not say.
+func Free(path string) (free uint64, known bool, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, false, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	if st.Blocks == 0 {
+		return 0, false, nil
+	}
+	return uint64(st.Bavail) * uint64(st.Bsize), true, nil //nolint:unconvert // the types differ by platform
+}
+
+// umaskLock guards the umask, which is one for the whole process.
+var umaskLock sync.Mutex //nolint:gochecknoglobals // guards a thing that is itself global
+
+// Private runs fn with a umask that leaves the owner all rights and others none:
+// etcd's WAL and bbolt open what they have just made, and a umask of 0777 would
+// lock even the owner out.
+func Private(fn func() error) error {
+	umaskLock.Lock()
+	defer umaskLock.Unlock()
+	old := unix.Umask(0o077)
+	defer unix.Umask(old)
+	return fn()
+}

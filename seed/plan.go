@@ -1,0 +1,186 @@
+package seed
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.uber.org/zap"
+
+	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
+)
+
+// Plan is what Apply is going to write: facts only, nothing has been touched.
+type Plan struct {
+	ClusterID types.ID `json:"clusterID"`
+	MemberID  types.ID `json:"memberID"`
+	Self      Member   `json:"self"`
+	Members   []Member `json:"members"` // ascending by ID
+	Token     string   `json:"token"`
+	DataDir   string   `json:"dataDir"`
+	WALDir    string   `json:"walDir"`
+	Files     []File   `json:"files"`
+	// Pending: the seed appears together with the file that Release removes.
+	Pending bool `json:"pending"`
+
+	owner *Owner
+	dirs  layout
+	// members is the one slice that both the log and the members bucket are
+	// written from.
+	members []*membership.Member
+}
+
+// File is one file of a plan.
+type File struct {
+	Path string `json:"path"`
+	// Size in bytes; of the database an upper bound, since bbolt grows in steps.
+	Size int64 `json:"size"`
+}
+
+// New makes the plan for spec. It reads and writes nothing. An error is of kind
+// Invalid and names the member and the value.
+func New(spec Spec) (*Plan, error) {
+	dirs, err := newLayout(spec.DataDir, spec.WALDir)
+	if err != nil {
+		return nil, err
+	}
+	members, err := buildMembers(spec)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := clusterID(spec.Token, members)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{
+		ClusterID: cluster,
+		Token:     spec.Token,
+		DataDir:   dirs.data,
+		WALDir:    dirs.wal,
+		Pending:   spec.Pending,
+		owner:     spec.Owner,
+		dirs:      dirs,
+		members:   members,
+	}
+	found := false
+	for _, m := range members {
+		member := fromEtcd(m)
+		p.Members = append(p.Members, member)
+		if m.Name == spec.Self {
+			p.Self, p.MemberID, found = member, m.ID, true
+		}
+	}
+	if !found {
+		return nil, invalid("the member to seed, %q, is not among the %d members %s", spec.Self, len(members), names(members))
+	}
+	p.Files = []File{
+		{Path: filepath.Join(dirs.data, dbFile), Size: dbSize(members)},
+		{Path: filepath.Join(dirs.wal, raftlog.FirstSegment), Size: raftlog.SegmentSize()},
+	}
+	if p.Pending {
+		p.Files = append(p.Files, File{Path: filepath.Join(dirs.data, pendingFile), Size: int64(len(pendingText))})
+	}
+	return p, nil
+}
+
+// clusterID derives the cluster's ID from the members' IDs, as etcd does.
+func clusterID(token string, members []*membership.Member) (types.ID, error) {
+	urls := types.URLsMap{}
+	for _, m := range members {
+		u, err := types.NewURLs(m.PeerURLs)
+		if err != nil {
+			return 0, invalid("member %q: peer URLs: %v", m.Name, err)
+		}
+		urls[m.Name] = u
+	}
+	cl, err := membership.NewClusterFromURLsMap(zap.NewNop(), token, urls)
+	if err != nil {
+		return 0, invalid("cluster with token %q: %v", token, err)
+	}
+	return cl.ID(), nil
+}
+
+// Digest is the hexadecimal SHA-256 of the plan's canonical text, which all
+// members of one cluster must agree on before any of them starts:
+//
+//	etcdinit plan 1
+//	token "etcd-cluster"
+//	member "etcd-0" voter "http://192.0.2.10:2380"
+//	member "etcd-1" learner "http://192.0.2.11:2380" "http://192.0.2.21:2380"
+//
+// The members are in ascending order of their IDs, a member's URLs in etcd's own
+// order, strings are quoted as Go quotes them, and every line ends in a newline.
+// Client URLs, paths, and whose directory it is have no part in it.
+func (p *Plan) Digest() string {
+	var b strings.Builder
+	b.WriteString("etcdinit plan 1\n")
+	fmt.Fprintf(&b, "token %q\n", p.Token)
+	for _, m := range p.Members {
+		fmt.Fprintf(&b, "member %q %s", m.Name, role(m))
+		for _, u := range m.PeerURLs {
+			b.WriteString(" " + strconv.Quote(u))
+		}
+		b.WriteString("\n")
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+// String says in lines what Apply is going to write.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cluster %s, token %q, %d members\n", p.ClusterID, p.Token, len(p.Members))
+	width := 0
+	for _, m := range p.Members {
+		width = max(width, len(m.Name))
+	}
+	for _, m := range p.Members {
+		sign := " "
+		if m.ID == p.MemberID {
+			sign = "*"
+		}
+		fmt.Fprintf(&b, "%s %16s  %-*s  %-7s  peer %s", sign, m.ID, width, m.Name, role(m), strings.Join(m.PeerURLs, ","))
+		if len(m.ClientURLs) > 0 {
+			fmt.Fprintf(&b, "  client %s", strings.Join(m.ClientURLs, ","))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("files\n")
+	for _, f := range p.Files {
+		fmt.Fprintf(&b, "  %10d  %s\n", f.Size, f.Path)
+	}
+	fmt.Fprintf(&b, "digest %s\n", p.Digest())
+	return b.String()
+}
+
+func role(m Member) string {
+	if m.IsLearner {
+		return "learner"
+	}
+	return "voter"
+}
+
+func fromEtcd(m *membership.Member) Member {
+	return Member{
+		ID:         m.ID,
+		Name:       m.Name,
+		PeerURLs:   slices.Clone(m.PeerURLs),
+		ClientURLs: slices.Clone(m.ClientURLs),
+		IsLearner:  m.IsLearner,
+	}
+}
+
+func names(members []*membership.Member) string {
+	list := make([]string, 0, len(members))
+	for _, m := range members {
+		list = append(list, m.Name)
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
