@@ -203,7 +203,7 @@ func TestNoPlaceOfOneMachine(t *testing.T) {
 	if strings.Count(filepath.ToSlash(root), "/") > 1 { // the like of /src is a place of any machine
 		places = append(places, root)
 	}
-	if home, err := os.UserHomeDir(); err == nil && len(home) > 1 {
+	if home, homeErr := os.UserHomeDir(); homeErr == nil && len(home) > 1 {
 		places = append(places, home+"/")
 	}
 	proxy, err := exec.CommandContext(t.Context(), "go", "env", "GOPROXY").Output()
