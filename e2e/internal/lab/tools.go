@@ -100,14 +100,15 @@ func moduleRoot() (string, error) {
 }
 
 // Build builds a command of this module as it is released (static, stripped)
-// into dir and returns its path. TestMain calls it once.
-func Build(ctx context.Context, dir, pkg string) (string, error) {
+// into dir and returns its path; flags go to go build. TestMain calls it once.
+func Build(ctx context.Context, dir, pkg string, flags ...string) (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
 	out := filepath.Join(dir, filepath.Base(pkg))
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)
+	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := cmd.CombinedOutput(); err != nil {

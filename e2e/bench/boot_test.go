@@ -1,0 +1,167 @@
+//go:build e2e
+
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdinit/etcdinit/e2e/internal/lab"
+)
+
+// field is the hosts that are booted again and again.
+type field struct {
+	*lab.Lab
+	b       *testing.B
+	hosts   []*lab.Host
+	zone    *lab.Zone
+	version string
+	procs   []*lab.Proc
+}
+
+// BenchmarkBoot measures from nothing to all members healthy: seeded, by stock
+// static bootstrap, and by growing member by member.
+func BenchmarkBoot(b *testing.B) {
+	for _, size := range []int{3, 5} {
+		for _, version := range []string{"3.6", "3.7"} {
+			b.Run(fmt.Sprintf("%d members, etcd %s", size, version), func(b *testing.B) { compare(b, size, version) })
+		}
+	}
+}
+
+func compare(b *testing.B, size int, version string) {
+	b.Helper()
+	f := &field{Lab: lab.New(b), b: b, version: version}
+	ns := f.Host("dns")
+	for i := range size {
+		f.hosts = append(f.hosts, f.Host("m"+strconv.Itoa(i+1)))
+	}
+	f.zone = lab.Records(f.hosts)
+	f.CoreDNS(ns, f.zone)
+	f.UseDNS(f.hosts, ns)
+	for _, h := range f.hosts {
+		h.Write("etcd.yaml", config(f.Lab))
+	}
+	serial := version == "3.7" // it takes its time, and no version is faster
+	variants := map[string]func(){"seeded": f.seeded, "stock static": f.static}
+	order := []string{"seeded", "stock static"}
+	if serial {
+		variants["serial growth"] = f.serial
+		order = append(order, "serial growth")
+	}
+	took := map[string]samples{}
+	for range runs(b) {
+		for _, name := range order {
+			f.clear()
+			start := time.Now()
+			variants[name]()
+			took[name] = append(took[name], time.Since(start))
+		}
+		slices.Reverse(order) // nobody always comes after the same one
+	}
+	what := fmt.Sprintf("nothing → %d healthy members, etcd %s", size, version)
+	for name, s := range took {
+		results.keep(what+": "+name, s)
+	}
+	seeded := took["seeded"]
+	static := ratio(seeded, took["stock static"])
+	results.add(what+", against stock static bootstrap", "≤ 1.0 ×",
+		fmt.Sprintf("%.2f ×: %v, stock %v", static, seeded, took["stock static"]), static <= 1)
+	if serial {
+		want := map[int]float64{3: 0.06, 5: 0.04}[size]
+		grown := ratio(seeded, took["serial growth"])
+		results.add(what+", against growing by `member add --learner` and promote", fmt.Sprintf("≤ %.2f ×", want),
+			fmt.Sprintf("%.3f × of %v", grown, took["serial growth"]), grown <= want)
+	}
+	b.ReportMetric(seeded.median().Seconds()*1e3, "ms/seeded")
+	b.ReportMetric(took["stock static"].median().Seconds()*1e3, "ms/stock")
+}
+
+// clear ends all servers and empties all disks.
+func (f *field) clear() {
+	f.b.Helper()
+	for _, p := range f.procs {
+		p.Kill()
+	}
+	f.procs = nil
+	for _, h := range f.hosts {
+		h.Wipe("data", "run.yaml")
+	}
+}
+
+// seeded is init and etcd on all hosts at once.
+func (f *field) seeded() {
+	f.b.Helper()
+	procs := make([]*lab.Proc, len(f.hosts))
+	f.Each(f.hosts, func(h *lab.Host) {
+		h.MustRun(etcdinit, initArgs(len(f.hosts))...)
+		procs[slices.Index(f.hosts, h)] = h.Etcd(f.version, "--config-file", "run.yaml")
+	})
+	f.procs = procs
+	f.Healthy(f.hosts...)
+}
+
+// static is stock etcd on all hosts at once, each told the whole list.
+func (f *field) static() {
+	f.b.Helper()
+	for _, h := range f.hosts {
+		f.procs = append(f.procs, f.stock(h, "new", f.hosts...))
+	}
+	f.Healthy(f.hosts...)
+}
+
+func (f *field) stock(h *lab.Host, state string, members ...*lab.Host) *lab.Proc {
+	f.b.Helper()
+	var initial []string
+	for _, m := range members {
+		initial = append(initial, m.Name+"="+f.peerURL(m))
+	}
+	return h.Etcd(f.version, "--name", h.Name, "--data-dir", "data", "--initial-cluster-state", state,
+		"--initial-cluster", strings.Join(initial, ","), "--initial-cluster-token", "bench",
+		"--listen-peer-urls", "http://[::]:2380", "--initial-advertise-peer-urls", f.peerURL(h),
+		"--listen-client-urls", "http://[::]:2379", "--advertise-client-urls", "http://"+f.zone.FQDN(h)+":2379")
+}
+
+func (f *field) peerURL(h *lab.Host) string { return "http://" + f.zone.FQDN(h) + ":2380" }
+
+// serial starts one member and adds the others one by one: as a learner that
+// is promoted as soon as etcd allows it.
+func (f *field) serial() {
+	f.b.Helper()
+	first := f.hosts[0]
+	f.procs = append(f.procs, f.stock(first, "new", first))
+	f.Healthy(first)
+	for i, h := range f.hosts[1:] {
+		added := f.until(first, "member", "add", h.Name, "--learner", "--peer-urls", f.peerURL(h), "-w", "json")
+		var answer struct {
+			Member struct {
+				ID uint64 `json:"ID"`
+			} `json:"member"`
+		}
+		must(f.b, json.Unmarshal([]byte(added), &answer))
+		f.procs = append(f.procs, f.stock(h, "existing", f.hosts[:i+2]...))
+		f.until(first, "member", "promote", strconv.FormatUint(answer.Member.ID, 16))
+	}
+	f.Healthy(f.hosts...)
+}
+
+// until runs etcdctl until it succeeds.
+func (f *field) until(h *lab.Host, args ...string) string {
+	f.b.Helper()
+	var out string
+	f.Eventually("etcdctl "+strings.Join(args, " "), time.Minute, func() error {
+		result := h.TryEtcdctl(args...)
+		if result.Status != 0 {
+			return errors.New(strings.TrimSpace(result.Stderr))
+		}
+		out = result.Stdout
+		return nil
+	})
+	return out
+}
