@@ -66,6 +66,7 @@ const (
 type Client struct {
 	servers    []netip.AddrPort
 	resolvConf string
+	port       uint16 // of the servers in resolvConf
 	local      []netip.Addr
 	log        *zap.Logger
 }
@@ -73,7 +74,7 @@ type Client struct {
 // New is a client for the servers of env: its DNSServers, else those of its
 // ResolvConf.
 func New(env discovery.Env) *Client {
-	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, local: env.LocalAddrs, log: env.Log}
+	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log}
 	if c.resolvConf == "" {
 		c.resolvConf = "/etc/resolv.conf"
 	}
@@ -107,7 +108,7 @@ func (c *Client) Pass() (*Pass, error) {
 		silent:   map[netip.AddrPort]bool{},
 	}
 	if len(p.servers) == 0 {
-		if err := p.read(c.resolvConf); err != nil {
+		if err := p.read(c.resolvConf, c.port); err != nil {
 			return nil, err
 		}
 	}
@@ -127,7 +128,7 @@ func (c *Client) Pass() (*Pass, error) {
 	return p, nil
 }
 
-func (p *Pass) read(path string) error {
+func (p *Pass) read(path string, port uint16) error {
 	none := func(err error) error {
 		return &discovery.Error{
 			Kind:  discovery.Retry,
@@ -160,7 +161,7 @@ func (p *Pass) read(path string) error {
 			bad = append(bad, s)
 			continue
 		}
-		if at := netip.AddrPortFrom(addr, 53); !slices.Contains(p.servers, at) {
+		if at := netip.AddrPortFrom(addr, port); !slices.Contains(p.servers, at) {
 			p.servers = append(p.servers, at)
 		}
 	}
