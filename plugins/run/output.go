@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/etcdinit/etcdinit/plugins"
@@ -74,18 +75,32 @@ func (l *lines) flush() {
 
 // workDir makes an empty directory in the first place that has room for one
 // and returns what removes it. Where there is none, it is "/": a read-only
-// root without /tmp. What a plugin run by root wrote there stays, unread.
-func workDir(places ...string) (dir string, remove func()) {
+// root without /tmp. What a plugin run by root wrote there stays where it is,
+// and remove names it.
+func workDir(places ...string) (dir string, remove func() (left []string)) {
 	for _, place := range places {
 		dir, err := os.MkdirTemp(place, "etcdinit-plugin-")
 		if err != nil {
 			continue
 		}
+		remove := func() (left []string) {
+			if os.Remove(dir) == nil {
+				return nil
+			}
+			entries, err := os.ReadDir(dir)
+			for _, e := range entries {
+				left = append(left, filepath.Join(dir, e.Name()))
+			}
+			if err != nil || len(left) == 0 {
+				left = append(left, dir)
+			}
+			return left
+		}
 		if err := os.Chmod(dir, 0o500); err != nil { //nolint:gosec // a directory without x cannot be entered
-			_ = os.Remove(dir) //nolint:errcheck // nothing is in it
+			remove()
 			continue
 		}
-		return dir, func() { _ = os.Remove(dir) } //nolint:errcheck // a plugin that wrote there as root broke rule 2.6
+		return dir, remove
 	}
-	return "/", func() {}
+	return "/", func() []string { return nil }
 }

@@ -33,6 +33,8 @@ type Result struct {
 	Signal   string // the signal's name
 	LastLine string // the last line on stderr that was not empty
 	Took     time.Duration
+	// Left names what the plugin left in its working directory (rule 2.6).
+	Left []string
 }
 
 // Reason says why a call has no usable output.
@@ -72,7 +74,12 @@ func (e *Error) Unwrap() error { return e.Err }
 // where the caller gave up. Result is filled in as far as it is known.
 func Do(ctx context.Context, c Call) (Result, error) {
 	dir, remove := workDir(os.TempDir(), "/dev/shm", "/run")
-	defer remove()
+	res, err := tries(ctx, c, dir)
+	res.Left = remove()
+	return res, err
+}
+
+func tries(ctx context.Context, c Call, dir string) (Result, error) {
 	// A file that was just written may still be open for writing in a child
 	// that another thread forks: wait for that, with a new Cmd each time.
 	for try := 1; ; try++ {
