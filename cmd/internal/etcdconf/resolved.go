@@ -149,7 +149,11 @@ func set(m, value *yamlv3.Node, name string) {
 			return
 		}
 	}
-	m.Content = append(m.Content, &yamlv3.Node{Kind: yamlv3.ScalarNode, Value: name}, value)
+	k := &yamlv3.Node{Kind: yamlv3.ScalarNode, Value: name}
+	if m.Style&yamlv3.FlowStyle != 0 && value.Kind == yamlv3.ScalarNode { // JSON, most likely
+		k.Style, value.Style = yamlv3.DoubleQuotedStyle, yamlv3.DoubleQuotedStyle
+	}
+	m.Content = append(m.Content, k, value)
 }
 
 // section is the mapping under name, made where it is missing.
@@ -190,6 +194,7 @@ func join(comments ...string) string {
 }
 
 func encode(n *yamlv3.Node) ([]byte, error) {
+	bareMerges(n)
 	var b bytes.Buffer
 	e := yamlv3.NewEncoder(&b)
 	e.SetIndent(2)
@@ -197,6 +202,17 @@ func encode(n *yamlv3.Node) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), e.Close()
+}
+
+// bareMerges has merge keys written as "<<", without the tag that the parser
+// gave them.
+func bareMerges(n *yamlv3.Node) {
+	if n.Kind == yamlv3.ScalarNode && n.Tag == "!!merge" {
+		n.Tag = ""
+	}
+	for _, inner := range n.Content {
+		bareMerges(inner)
+	}
 }
 
 func sortedKeys(m map[string]setting) []string { return slices.Sorted(maps.Keys(m)) }
