@@ -133,9 +133,9 @@ func (w *wait) try(ctx context.Context, p Provider) ([]Peer, *Error) {
 	}
 	var known *Error
 	if errors.As(err, &known) && known.Kind != 0 {
-		if known.Error() != err.Error() { // a name was added around it
+		if prefix, ok := strings.CutSuffix(err.Error(), known.Error()); ok && prefix != "" { // a name was added
 			c := *known
-			c.Msg, c.Err, c.Hints = "", err, nil
+			c.Msg, c.Err = strings.TrimSuffix(prefix, ": "), known.bare()
 			known = &c
 		}
 		if len(known.Seen) > 0 {

@@ -1,10 +1,13 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 )
@@ -49,7 +52,7 @@ func atLeastOne(size int) string {
 	if size == 0 {
 		return "at least 1"
 	}
-	return fmt.Sprint(size)
+	return strconv.Itoa(size)
 }
 
 func unusable(format string, args ...any) error {
@@ -94,7 +97,7 @@ func checkPeer(p Peer) error {
 // initial-cluster list.
 func checkName(name string) error {
 	if name == "" {
-		return fmt.Errorf("the name is empty")
+		return errors.New("the name is empty")
 	}
 	if len(name) > 253 {
 		return fmt.Errorf("the name has %d characters, at most 253 are allowed", len(name))
@@ -214,17 +217,25 @@ func checkShared(peers []Peer) error {
 func label(p Peer) string {
 	switch {
 	case p.Host == "":
-		return p.Name
+		return plain(p.Name)
 	case p.Name == "" || p.Name == p.Host:
-		return p.Host
+		return plain(p.Host)
 	}
-	return p.Name + " (" + p.Host + ")"
+	return plain(p.Name) + " (" + plain(p.Host) + ")"
+}
+
+// plain keeps an error in one line, whatever a source calls its peers.
+func plain(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 func hosts(peers []Peer) string {
 	var list []string
 	for _, p := range peers {
-		list = append(list, p.Host)
+		list = append(list, plain(p.Host))
 	}
 	return orNone(list)
 }
@@ -244,7 +255,7 @@ func table(peers []Peer) string {
 		if name == "" {
 			name = p.Host
 		}
-		list = append(list, name+"="+addrList(p.Addrs))
+		list = append(list, plain(name)+"="+addrList(p.Addrs))
 	}
 	if len(list) == 0 {
 		return "none"
