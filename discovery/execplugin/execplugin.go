@@ -106,7 +106,11 @@ func validVariable(name string) bool {
 
 // Discover asks the plugin once. The first call asks it for its info before.
 func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
-	if err := p.introduce(ctx); err != nil {
+	info, err := p.introduce(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkParameters(info.Parameters); err != nil {
 		return nil, err
 	}
 	x, err := p.exchange(ctx, p.request())
@@ -116,29 +120,27 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	return p.peers(ctx, x.Answer)
 }
 
-// introduce asks for the plugin's info, once, and holds the source against it.
-func (p *provider) introduce(ctx context.Context) error {
+// introduce asks for the plugin's info, once.
+func (p *provider) introduce(ctx context.Context) (plugins.Info, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.info != nil {
-		return nil
+		return *p.info, nil
 	}
 	x, err := p.exchange(ctx, plugins.Request{Version: plugins.Version, Verb: plugins.VerbInfo})
 	if err != nil {
-		return err
+		return plugins.Info{}, err
 	}
-	info := x.Answer.Info
+	info := *x.Answer.Info
 	if !slices.Contains(info.ContractVersions, plugins.Version) {
-		return p.failure(discovery.Plugin, fmt.Sprintf("speaks versions %v of the plugin contract, this etcdinit only %d; install one that fits", info.ContractVersions, plugins.Version))
-	}
-	if err := p.checkParameters(info.Parameters); err != nil {
-		return err
+		return info, p.failure(discovery.Plugin, fmt.Sprintf("speaks versions %v of the plugin contract, this etcdinit only %d; install one that fits", info.ContractVersions, plugins.Version))
 	}
 	p.log.Debug("plugin introduced itself", zap.String("plugin", p.name), zap.String("version", info.Version))
-	p.info = info
-	return nil
+	p.info = &info
+	return info, nil
 }
 
+// checkParameters holds the source against what the plugin takes.
 func (p *provider) checkParameters(known []plugins.Parameter) error {
 	if known == nil {
 		return nil

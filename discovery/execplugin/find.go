@@ -113,10 +113,7 @@ func Info(ctx context.Context, name string, env discovery.Env) (plugins.Info, er
 	if err != nil {
 		return plugins.Info{}, err
 	}
-	if err := p.introduce(ctx); err != nil {
-		return plugins.Info{}, err
-	}
-	return *p.info, nil
+	return p.introduce(ctx)
 }
 
 // Call asks the plugin of a source for the peers once, and returns what went

@@ -3,7 +3,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,10 @@ import (
 	"golang.org/x/term"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/discovery/dns"
+	"github.com/etcdinit/etcdinit/discovery/execplugin"
 	"github.com/etcdinit/etcdinit/discovery/file"
+	"github.com/etcdinit/etcdinit/discovery/http"
 	"github.com/etcdinit/etcdinit/discovery/srv"
 	"github.com/etcdinit/etcdinit/discovery/static"
 )
@@ -44,8 +46,12 @@ func Run(ctx context.Context, args []string, world IO) (status int) {
 		log: zap.NewNop(),
 		registry: discovery.Registry{
 			"srv":    srv.New,
+			"dns":    dns.New,
 			"static": static.New,
 			"file":   file.New,
+			"http":   http.New,
+			"https":  http.New,
+			"exec":   execplugin.New,
 		},
 	}
 	defer func() {
@@ -123,6 +129,7 @@ Everything else has an ETCDINIT_* variable.`,
 			a.inspectCommand(),
 			a.verifyCommand(),
 			a.execCommand(),
+			a.pluginsCommand(),
 			a.completionCommand(),
 			a.versionCommand(),
 		),

@@ -47,9 +47,10 @@ func etcdFlags() []cli.Flag {
 func discoveryFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "size", Usage: "`N` members make the cluster; never fewer, never more", EnvVars: []string{"ETCDINIT_SIZE"}, Category: groupFind},
-		&cli.StringFlag{Name: "discovery", Usage: "source `URL`: srv://example.org, static:?peer=…, file:///etc/etcdinit/peers.yaml (default: srv:// of --discovery-srv)", EnvVars: []string{"ETCDINIT_DISCOVERY"}, Category: groupFind},
+		&cli.StringFlag{Name: "discovery", Usage: "source `URL`: srv://example.org, dns://etcd.example.org:2380, static:?peer=…, file:///etc/etcdinit/peers.yaml, https://example.org/peers.yaml, exec:NAME?key=value (default: srv:// of --discovery-srv)", EnvVars: []string{"ETCDINIT_DISCOVERY"}, Category: groupFind},
 		&cli.StringSliceFlag{Name: "dns-server", Usage: "ask this server, `IP[:port]`, instead of those in resolv.conf; may be repeated", EnvVars: []string{"ETCDINIT_DNS_SERVER"}, Category: groupFind},
 		&cli.StringFlag{Name: "resolv-conf", Value: "/etc/resolv.conf", Usage: "`FILE` that names the DNS servers, read anew before each try", EnvVars: []string{"ETCDINIT_RESOLV_CONF"}, Category: groupFind},
+		pluginDirFlag(),
 		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "give up after `DURATION`; 0 waits for ever", EnvVars: []string{"ETCDINIT_TIMEOUT"}, Category: groupFind},
 		&cli.StringFlag{Name: "self-ip", Usage: "this node's `IP` in the records, where it is on no interface (NAT, load balancer)", EnvVars: []string{"ETCDINIT_SELF_IP"}, Category: groupSelf},
 		&cli.StringFlag{Name: "self-name", Usage: "the member `NAME` of this node: no address is compared", EnvVars: []string{"ETCDINIT_SELF_NAME"}, Category: groupSelf},
@@ -119,7 +120,7 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 	}
 	cfg := agent.Config{
 		Etcd: etcd, Registry: a.registry, Source: c.String("discovery"), Size: c.Int("size"),
-		Timeout: c.Duration("timeout"), ResolvConf: c.String("resolv-conf"),
+		Timeout: c.Duration("timeout"), ResolvConf: c.String("resolv-conf"), PluginDirs: c.StringSlice("plugin-dir"),
 		SelfName: c.String("self-name"), Interface: c.String("interface"),
 		Quorum: c.String("bootstrap-quorum"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"),
 		Log: a.log, OnWait: a.progress.wait,
