@@ -103,7 +103,8 @@ func checkName(name string) error {
 		return fmt.Errorf("the name has %d characters, at most 253 are allowed", len(name))
 	}
 	for _, r := range name {
-		if !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-_.:", r)) {
+		alnum := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+		if !alnum && !strings.ContainsRune("-_.:", r) {
 			return fmt.Errorf("the name %q has the character %q, a member name is of letters, digits and '-', '_', '.', ':'", name, r)
 		}
 	}

@@ -9,15 +9,15 @@ import (
 type Kind int
 
 const (
-	// Retry: not complete or not reachable yet; ask again (status 30).
+	// Retry is not complete or not reachable yet; ask again (status 30).
 	Retry Kind = iota + 1
-	// Config: the source or an option is malformed (status 20).
+	// Config is a malformed source or option (status 20).
 	Config
-	// Unusable: a complete, definite answer that cannot be used (status 40).
+	// Unusable is a complete, definite answer that cannot be used (status 40).
 	Unusable
-	// NotSelf: this host is none or more than one of the peers (status 41).
+	// NotSelf says that this host is none or more than one of the peers (status 41).
 	NotSelf
-	// Plugin: a plugin failed for good or broke the contract (status 33).
+	// Plugin says that a plugin failed for good or broke the contract (status 33).
 	Plugin
 )
 

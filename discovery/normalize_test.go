@@ -49,7 +49,7 @@ func TestAwaitSameOnEveryNode(t *testing.T) {
 	if got := strings.Join(want[0].PeerURLs, " "); got != "https://[2001:db8::13]:2380" {
 		t.Errorf("WB-34: peer URLs %s", got)
 	}
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test repeats
+	r := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		var peers []discovery.Peer
 		for _, i := range r.Perm(len(base)) {

@@ -9,7 +9,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/discovery/dns"
+	"github.com/etcdinit/etcdinit/discovery/execplugin"
 	"github.com/etcdinit/etcdinit/discovery/file"
+	"github.com/etcdinit/etcdinit/discovery/http"
 	"github.com/etcdinit/etcdinit/discovery/srv"
 	"github.com/etcdinit/etcdinit/discovery/static"
 )
@@ -29,6 +32,14 @@ func echo(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 
 func registry() discovery.Registry {
 	return discovery.Registry{"srv": srv.New, "static": static.New, "file": file.New, "exec": echo}
+}
+
+// everything is a registry of all sources.
+func everything() discovery.Registry {
+	return discovery.Registry{
+		"srv": srv.New, "dns": dns.New, "static": static.New, "file": file.New, "exec": execplugin.New,
+		"http": http.New, "https": http.New,
+	}
 }
 
 func TestOpen(t *testing.T) {
@@ -56,7 +67,7 @@ func TestOpen(t *testing.T) {
 		{"srv://example.org/x", []string{"srv://DOMAIN"}},
 		{"srv://example.org:53", []string{"srv://DOMAIN"}},
 		{"srv://192.0.2.1", []string{"is an address"}},
-		{"srv://example.org?sevice=x", []string{"sevice", "known are"}},
+		{"srv://example.org?label=x", []string{"label", "known are"}},
 		{"srv://example.org?service=a&service=b", []string{"2 times"}},
 		{"srv://example.org?service=a.b", []string{"one label"}},
 		{"srv://example.org?service=a&name=b", []string{"one of the two"}},

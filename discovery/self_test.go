@@ -26,7 +26,7 @@ func peersOf(lines ...string) []discovery.Peer {
 		port := uint16(2380)
 		host, digits, ok := strings.Cut(f[1], ":")
 		if ok {
-			port = uint16(netip.MustParseAddrPort("192.0.2.1:" + digits).Port())
+			port = netip.MustParseAddrPort("192.0.2.1:" + digits).Port()
 		}
 		out = append(out, discovery.Peer{Name: f[0], Host: host, Port: port, Addrs: addrs(strings.Join(f[2:], " "))})
 	}

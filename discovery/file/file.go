@@ -29,7 +29,9 @@ type provider struct {
 	path string
 	env  discovery.Env
 	dns  *resolve.Client
-	last []byte // what the file held at the last try
+	// last is what the file held at the last try, and since when.
+	last  []byte
+	since time.Time
 }
 
 // New is the discovery.Factory of
@@ -107,21 +109,20 @@ func (p *provider) read() ([]byte, error) {
 		return nil, p.fail(discovery.Config, "%v", cause(err))
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, p.retry("%v", cause(err))
 	}
 	if len(text) > maxSize {
 		return nil, p.fail(discovery.Config, "it is larger than %d bytes, which no peers file is", maxSize)
 	}
-	same := p.last != nil && bytes.Equal(p.last, text)
-	p.last = text
-	age := time.Since(info.ModTime())
-	if age < 0 && same { // a clock that is not ours: two tries take its place
-		age = quiet
+	if p.last == nil || !bytes.Equal(p.last, text) {
+		p.last, p.since = text, time.Now()
 	}
+	// The writer's clock may be ahead of ours: then what we saw ourselves counts.
+	age := max(time.Since(info.ModTime()), time.Since(p.since))
 	if age < quiet {
 		e := p.error(discovery.Retry, "written a moment ago, reading it again")
-		e.After = min(quiet-age, quiet)
+		e.After = quiet - age
 		return nil, e
 	}
 	return text, nil

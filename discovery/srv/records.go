@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -75,7 +76,7 @@ func (p *provider) ports(a resolve.Answer, peers []discovery.Peer, priorities []
 	}
 	var want []string
 	for _, port := range p.env.PeerPorts {
-		want = append(want, fmt.Sprint(port))
+		want = append(want, strconv.Itoa(int(port)))
 	}
 	hint := ""
 	for i, priority := range priorities {

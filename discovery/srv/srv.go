@@ -10,9 +10,8 @@ import (
 	"net/url"
 	"strings"
 
-	"go.uber.org/zap"
-
 	"github.com/miekg/dns"
+	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
@@ -182,7 +181,7 @@ func (p *provider) addresses(ctx context.Context, pass *resolve.Pass, a resolve.
 	if !ok {
 		var err error
 		if hosts, err = pass.Hosts(ctx, names); err != nil {
-			return wrap(fmt.Sprintf("targets of %s", a.Name), err)
+			return wrap("targets of "+a.Name, err)
 		}
 	}
 	for i := range peers {

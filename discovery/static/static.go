@@ -3,6 +3,7 @@ package static
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -62,7 +63,7 @@ func parse(text string) (discovery.Peer, error) {
 	urls := text
 	if name, rest, ok := strings.Cut(text, "="); ok && !strings.Contains(name, "://") {
 		if name == "" {
-			return p, fmt.Errorf("the name before '=' is empty")
+			return p, errors.New("the name before '=' is empty")
 		}
 		p.Name, urls = name, rest
 	}

@@ -42,17 +42,17 @@ type Server struct {
 
 // New starts a server with the zone file zone on a free port of 127.0.0.1. It
 // stops when the test ends.
-func New(t testing.TB, zone string, faults Faults) *Server {
-	t.Helper()
+func New(tb testing.TB, zone string, faults Faults) *Server {
+	tb.Helper()
 	s := &Server{faults: faults}
-	s.Zone(t, zone)
+	s.Zone(tb, zone)
 	var pc net.PacketConn
 	var l net.Listener
 	for try := 0; ; try++ {
 		var err error
 		pc, err = net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // a test's server lives as long as the test
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		s.addr = netip.MustParseAddrPort(pc.LocalAddr().String())
 		if faults.NoTCP {
@@ -63,29 +63,29 @@ func New(t testing.TB, zone string, faults Faults) *Server {
 			break
 		}
 		if err := pc.Close(); err != nil || try == 20 {
-			t.Fatal("no port that is free on UDP and TCP", err)
+			tb.Fatal("no port that is free on UDP and TCP", err)
 		}
 	}
-	s.serve(t, &dns.Server{PacketConn: pc, Handler: s})
+	s.serve(tb, &dns.Server{PacketConn: pc, Handler: s})
 	if l != nil {
-		s.serve(t, &dns.Server{Listener: l, Handler: s})
+		s.serve(tb, &dns.Server{Listener: l, Handler: s})
 	}
 	return s
 }
 
-func (s *Server) serve(t testing.TB, d *dns.Server) {
-	t.Helper()
+func (s *Server) serve(tb testing.TB, d *dns.Server) {
+	tb.Helper()
 	up := make(chan struct{})
 	down := make(chan error, 1)
 	d.NotifyStartedFunc = func() { close(up) }
 	go func() { down <- d.ActivateAndServe() }()
 	<-up
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := d.Shutdown(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		if err := <-down; err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 }
@@ -94,8 +94,8 @@ func (s *Server) serve(t testing.TB, d *dns.Server) {
 func (s *Server) Addr() netip.AddrPort { return s.addr }
 
 // Zone replaces the records by those of a zone file.
-func (s *Server) Zone(t testing.TB, zone string) {
-	t.Helper()
+func (s *Server) Zone(tb testing.TB, zone string) {
+	tb.Helper()
 	var rrs []dns.RR
 	p := dns.NewZoneParser(strings.NewReader(zone), ".", "zone")
 	p.SetDefaultTTL(60)
@@ -103,7 +103,7 @@ func (s *Server) Zone(t testing.TB, zone string) {
 		rrs = append(rrs, rr)
 	}
 	if err := p.Err(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -113,7 +113,8 @@ func CheckHost(host string) error {
 			return fmt.Errorf("host %q has a label of %d characters, want 1 to 63", host, len(label))
 		}
 		for _, r := range []byte(label) {
-			if !(r == '-' || r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z') {
+			alnum := '0' <= r && r <= '9' || 'a' <= r && r <= 'z'
+			if !alnum && r != '-' && r != '_' {
 				return fmt.Errorf("host %q has the character %q, a host name is of letters, digits and '-'", host, r)
 			}
 		}

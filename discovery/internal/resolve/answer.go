@@ -18,11 +18,11 @@ import (
 type Outcome int
 
 const (
-	// Found: there are records.
+	// Found says that there are records.
 	Found Outcome = iota + 1
-	// NoData: the name exists, but not with this type (NOERROR without records).
+	// NoData says that the name exists, but not with this type (NOERROR without records).
 	NoData
-	// NXDomain: the name does not exist.
+	// NXDomain says that the name does not exist.
 	NXDomain
 )
 

@@ -152,19 +152,20 @@ func (p *Pass) roundTrip(ctx context.Context, server netip.AddrPort, q *dns.Msg,
 	}
 	conn := &dns.Conn{Conn: c, UDPSize: dns.DefaultMsgSize}
 	defer func() {
-		if err := conn.Close(); err != nil {
-			p.log.Debug("closed a DNS connection", zap.Error(err))
+		if cause := conn.Close(); cause != nil {
+			p.log.Debug("closed a DNS connection", zap.NamedError("cause", cause))
 		}
 	}()
 	// Whatever ends the context ends the read.
 	stop := context.AfterFunc(ctx, func() {
-		if err := c.SetDeadline(time.Unix(1, 0)); err != nil {
-			p.log.Debug("ended a DNS exchange", zap.Error(err))
+		if cause := c.SetDeadline(time.Unix(1, 0)); cause != nil {
+			p.log.Debug("ended a DNS exchange", zap.NamedError("cause", cause))
 		}
 	})
 	defer stop()
 	q.Id = dns.Id()
-	if err := conn.WriteMsg(q); err != nil {
+	err = conn.WriteMsg(q)
+	if err != nil {
 		return nil, err
 	}
 	msg, err := receive(conn, q, network == "udp")

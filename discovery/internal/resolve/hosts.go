@@ -63,15 +63,17 @@ func together(names []string, hosts []Host, errs []*discovery.Error) (map[string
 			all.Seen = append(all.Seen, discovery.Peer{Host: names[i], Addrs: hosts[i].Addrs})
 			continue
 		}
+		hints := err.Hints
+		err.Hints = nil
 		bad = append(bad, err.Error())
 		all.After = max(all.After, err.After)
 		if err.AtDeadline != 0 {
 			all.AtDeadline = err.AtDeadline
 		}
 		if doubled(names[i]) {
-			all.Hints = append(all.Hints, fmt.Sprintf("%s repeats its domain: a trailing dot is missing in the zone file", names[i]))
+			all.Hints = append(all.Hints, names[i]+" repeats its domain: a trailing dot is missing in the zone file")
 		}
-		for _, h := range err.Hints {
+		for _, h := range hints {
 			if !slices.Contains(all.Hints, h) {
 				all.Hints = append(all.Hints, h)
 			}
@@ -134,8 +136,8 @@ func named(name string, err error) *discovery.Error {
 		return &discovery.Error{Kind: discovery.Retry, Msg: name, Err: err}
 	}
 	c := *e
-	c.Msg, c.Hints = name+": "+e.Msg, nil
-	return &discovery.Error{Kind: c.Kind, Msg: c.Msg, Err: c.Err, After: c.After, AtDeadline: c.AtDeadline, Hints: e.Hints}
+	c.Msg = name + ": " + e.Msg
+	return &c
 }
 
 func (h *Host) add(a Answer) {

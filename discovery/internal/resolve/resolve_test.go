@@ -41,7 +41,7 @@ func pass(t *testing.T, timeout time.Duration, servers ...netip.AddrPort) *Pass 
 // closed is an address where nothing listens.
 func closed(t *testing.T) netip.AddrPort {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	c, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestSilentServerLast(t *testing.T) {
 // TestForgery: an answer with another ID, or to another question, does not
 // keep the right one from being read.
 func TestForgery(t *testing.T) {
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	c, err := new(net.ListenConfig).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,30 +155,30 @@ func TestForgery(t *testing.T) {
 	go func() {
 		defer close(done)
 		buf := make([]byte, 1500)
-		n, from, err := c.ReadFrom(buf)
+		n, from, cause := c.ReadFrom(buf)
 		q := new(dns.Msg)
-		if err != nil || q.Unpack(buf[:n]) != nil {
+		if cause != nil || q.Unpack(buf[:n]) != nil {
 			return
 		}
 		send := func(change func(m *dns.Msg), ip string) {
 			m := new(dns.Msg)
 			m.SetReply(q)
-			rr, err := dns.NewRR("a.example.com. 60 A " + ip)
-			if err != nil {
-				t.Error(err)
+			rr, cause := dns.NewRR("a.example.com. 60 A " + ip)
+			if cause != nil {
+				t.Error(cause)
 			}
 			m.Answer = []dns.RR{rr}
 			change(m)
-			raw, err := m.Pack()
-			if err != nil {
-				t.Error(err)
+			raw, cause := m.Pack()
+			if cause != nil {
+				t.Error(cause)
 			}
-			if _, err := c.WriteTo(raw, from); err != nil {
-				t.Error(err)
+			if _, cause := c.WriteTo(raw, from); cause != nil {
+				t.Error(cause)
 			}
 		}
-		if _, err := c.WriteTo([]byte{1, 2, 3}, from); err != nil {
-			t.Error(err)
+		if _, cause := c.WriteTo([]byte{1, 2, 3}, from); cause != nil {
+			t.Error(cause)
 		}
 		send(func(m *dns.Msg) { m.Id++ }, "203.0.113.1")
 		send(func(m *dns.Msg) { m.Question[0].Name = "b.example.com." }, "203.0.113.2")
@@ -188,8 +188,8 @@ func TestForgery(t *testing.T) {
 	p := pass(t, time.Second, netip.MustParseAddrPort(c.LocalAddr().String()))
 	a, err := p.Ask(t.Context(), "a.example.com", dns.TypeA)
 	<-done
-	if err := c.Close(); err != nil {
-		t.Error(err)
+	if cause := c.Close(); cause != nil {
+		t.Error(cause)
 	}
 	if err != nil || Addr(a.Records[0]) != netip.MustParseAddr("192.0.2.10") {
 		t.Fatalf("got %v, %v", a, err)
