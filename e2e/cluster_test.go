@@ -29,7 +29,7 @@ type shape struct {
 	size   int
 	tls    bool
 	family string // "4", "6"; "": both
-	token  string
+	extra  string // more lines of etcd.yaml
 }
 
 // newCluster makes the hosts, each with the same etcd.yaml, and starts nothing.
@@ -87,17 +87,13 @@ func (c *cluster) config() string {
 				"  trusted-ca-file: %[2]s/pki/ca.crt\n  client-cert-auth: true\n", side, c.Home)
 		}
 	}
-	token := c.shape.token
-	if token == "" {
-		token = "e2e"
-	}
 	return fmt.Sprintf(`# the same file on every node
 data-dir: %[1]s/data
 listen-peer-urls: %[2]s://%[3]s:2380
 listen-client-urls: %[2]s://%[3]s:2379
-initial-cluster-token: %[4]s
+initial-cluster-token: e2e
 discovery-srv: example.org
-%[5]s`, c.Home, scheme, everywhere, token, tls.String())
+%[4]s%[5]s`, c.Home, scheme, everywhere, tls.String(), c.shape.extra)
 }
 
 // initArgs are the arguments of init on every host.

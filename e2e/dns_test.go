@@ -145,7 +145,7 @@ func TestNothingIsSeededFromAWrongSet(t *testing.T) {
 		}, 41},
 		{"the other service only", func(c *cluster) *lab.Zone {
 			return lab.NewZone("example.org", time.Second).SRV("_etcd-server-ssl", 2380, c.hosts...).Addrs(c.hosts...)
-		}, 30},
+		}, 20},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

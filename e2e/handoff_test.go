@@ -81,6 +81,7 @@ func withEnvFile(c *cluster, h *lab.Host, version string, lose bool) *lab.Proc {
 			h.SetenvRaw(key, strings.Trim(value, `"'`)) // a later EnvironmentFile wins, also with an empty value
 		}
 	}
+	defer h.Clearenv() // etcdinit has none of it
 	return h.Etcd(version)
 }
 

@@ -34,8 +34,8 @@ func grow(b *testing.B, dir string) {
 				var key [17]byte // revision: main, '_', sub
 				binary.BigEndian.PutUint64(key[:], uint64(tx*100+i+2))
 				key[8] = '_'
-				if err := keys.Put(key[:], value); err != nil {
-					return err
+				if putErr := keys.Put(key[:], value); putErr != nil {
+					return putErr
 				}
 			}
 			return nil

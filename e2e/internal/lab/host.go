@@ -98,6 +98,13 @@ func (h *Host) SetenvRaw(key, value string) {
 	h.env[key] = value
 }
 
+// Clearenv forgets what Setenv has set.
+func (h *Host) Clearenv() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	clear(h.env)
+}
+
 // Stat is os.Stat of a file of the host.
 func (h *Host) Stat(name string) (fs.FileInfo, error) { return os.Stat(h.Path(name)) }
 
