@@ -35,9 +35,9 @@ e2e: ## end to end: real etcd, DNS servers and network namespaces (root, Linux)
 	bash .ci/run prepare tools e2e
 
 .PHONY: bench
-bench: ## speed and memory against a floor, etcdutl and stock bootstrap; needs the tools etcd-3.6 and etcd-3.7
+bench: ## speed and memory against a floor, etcdutl and stock bootstrap; Linux, root, tools/build etcd-3.6 etcd-3.7
 	ETCDINIT_TOOLS_DIR="$${ETCDINIT_TOOLS_DIR:-$(CURDIR)/.cache/tools}" \
-		$(GO) test -tags e2e -count=1 -timeout 45m -run '^$$' -bench . -benchtime 1x ./e2e/bench/...
+		$(GO) test -tags e2e -count=1 -timeout 48m -run '^$$' -bench . -benchtime 1x ./e2e/bench/...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s)

@@ -4,6 +4,10 @@
 # The engine runs from Debian's docker.io package in a folder of this run, without a bridge
 # and without a firewall rule, and is gone at the end, as are its mounts. The builder image is
 # made here from this machine's Go and module cache, so the build needs no network.
+#
+#   ETCDINIT_IMAGE_ARCHIVE  keep the image as this docker archive
+#   ETCDINIT_IMAGE_NAME     under this name (etcdinit:test)
+#
 # Needs root, dockerd, containerd, runc, go, and busybox (static).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -29,6 +33,7 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 fail() { echo "e2e/docker: $*" >&2; exit 1; }
+image=${ETCDINIT_IMAGE_NAME:-etcdinit:test}
 
 mkdir -p "$work"/{root,run,data,builder/bin,builder/usr/local,builder/tmp,builder/modules}
 dockerd --host "unix://$work/docker.sock" --data-root "$work/root" --exec-root "$work/run" --pidfile "$work/docker.pid" \
@@ -60,11 +65,11 @@ rm -rf "$work/builder"
 version=v0.0.0-image revision=$(git rev-parse HEAD 2>/dev/null || echo none)
 start=$SECONDS
 docker build --network none --build-arg BUILDER=etcdinit-builder:test --build-arg GOPROXY=file:///modules/proxy \
-	--build-arg GONOSUMDB='*' --build-arg VERSION=$version --build-arg REVISION="$revision" -t etcdinit:test . >"$work/build.log" 2>&1 ||
+	--build-arg GONOSUMDB='*' --build-arg VERSION=$version --build-arg REVISION="$revision" -t "$image" . >"$work/build.log" 2>&1 ||
 	{ cat "$work/build.log" >&2; fail "the image does not build"; }
 echo "e2e/docker: built in $((SECONDS - start)) s"
 
-inspect() { docker image inspect -f "$1" etcdinit:test; }
+inspect() { docker image inspect -f "$1" "$image"; }
 want() { [ "$2" = "$3" ] || fail "$1 is '$2', want '$3'"; }
 size=$(inspect '{{.Size}}')
 [ "$size" -le 20000000 ] || fail "the image has $size bytes, want 20000000 at most"
@@ -76,7 +81,7 @@ want 'the label revision' "$(inspect '{{index .Config.Labels "org.opencontainers
 want 'the label licenses' "$(inspect '{{index .Config.Labels "org.opencontainers.image.licenses"}}')" Apache-2.0
 
 # A read-only root, no /tmp, no capability, no network but loopback.
-run() { docker run --rm --read-only --network none --cap-drop ALL --security-opt no-new-privileges -v "$work/data:/data" etcdinit:test "$@"; }
+run() { docker run --rm --read-only --network none --cap-drop ALL --security-opt no-new-privileges -v "$work/data:/data" "$image" "$@"; }
 run version >"$work/version" || fail "version exits with $?"
 grep -qF $version "$work/version" || fail "version does not say $version: $(cat "$work/version")"
 chown 65532:65532 "$work/data"
@@ -92,3 +97,4 @@ status=0
 run init >"$work/refusal" 2>&1 || status=$?
 want 'the exit status of init without a configuration' $status 20
 echo "ci: image of $size bytes, one layer, user 65532; init wrote and kept its seed with a read-only root and without /tmp"
+[ -z "${ETCDINIT_IMAGE_ARCHIVE-}" ] || docker save -o "$ETCDINIT_IMAGE_ARCHIVE" "$image"
