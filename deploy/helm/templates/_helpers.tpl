@@ -1,0 +1,80 @@
+{{- define "etcd.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- else if contains "etcd" .Release.Name -}}
+{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-etcd" (.Release.Name | trunc 47) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "etcd.selectorLabels" -}}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: etcd
+{{- end -}}
+
+{{- define "etcd.labels" -}}
+{{ include "etcd.selectorLabels" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Values.image.tag | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- /* The domain under which the headless Service publishes SRV records. */ -}}
+{{- define "etcd.domain" -}}
+{{ include "etcd.fullname" . }}.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end -}}
+
+{{- define "etcd.listenHost" -}}
+{{ if eq .Values.ipFamily "IPv6" }}[::]{{ else }}0.0.0.0{{ end }}
+{{- end -}}
+
+{{- define "etcd.scheme" -}}
+{{ if .Values.tls.enabled }}https{{ else }}http{{ end }}
+{{- end -}}
+
+{{- /* The port names are the labels of the SRV records. */ -}}
+{{- define "etcd.portSuffix" -}}
+{{ if .Values.tls.enabled }}-ssl{{ end }}
+{{- end -}}
+
+{{- define "etcd.tlsSecret" -}}
+{{- if .Values.tls.existingSecret -}}
+{{ .Values.tls.existingSecret }}
+{{- else if .Values.tls.issuerRef -}}
+{{ include "etcd.fullname" . }}-tls
+{{- else -}}
+{{ fail "tls.enabled needs tls.existingSecret or tls.issuerRef" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "etcd.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{- define "etcd.config" -}}
+# etcd's own configuration, the same for every member.
+discovery-srv: {{ include "etcd.domain" . | quote }}
+initial-cluster-token: {{ default (include "etcd.domain" .) .Values.initialClusterToken | quote }}
+data-dir: /var/lib/etcd/data
+listen-peer-urls: {{ include "etcd.scheme" . }}://{{ include "etcd.listenHost" . }}:2380
+listen-client-urls: {{ include "etcd.scheme" . }}://{{ include "etcd.listenHost" . }}:2379
+listen-metrics-urls: http://{{ include "etcd.listenHost" . }}:2381
+{{- if .Values.tls.enabled }}
+{{- range list "peer-transport-security" "client-transport-security" }}
+{{ . }}:
+  cert-file: /etc/etcd-tls/tls.crt
+  key-file: /etc/etcd-tls/tls.key
+  trusted-ca-file: /etc/etcd-tls/ca.crt
+  client-cert-auth: true
+{{- end }}
+{{- end }}
+{{- range $key, $value := .Values.config }}
+{{- if not (kindIs "invalid" $value) }}
+{{ $key }}: {{ $value | toJson }}
+{{- end }}
+{{- end }}
+{{- end -}}

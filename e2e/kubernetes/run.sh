@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# run.sh [up | GO-TEST-FLAG...]: bring up a real Kubernetes and test the manifests and the chart on it.
+#
+# Without arguments every test runs; flags such as -test.run Base go to the test program. "up"
+# stops before the tests and prints how to use the cluster and how to take it down.
+#
+#   ETCDINIT_K8S_IMAGE      archive of our image; by default it is built from the Dockerfile by a
+#                           real Docker engine (e2e/docker)
+#   ETCDINIT_K8S_BENCH=1    measure the time to a quorum as well, and write the table and the plot
+#
+# Needs root, containerd, runc, the CNI plugins, openssl, jq, iproute2, and for the image dockerd.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+root=$PWD
+export ETCDINIT_TOOLS_DIR=${ETCDINIT_TOOLS_DIR:-$root/.cache/tools}
+[ "$(id -u)" = 0 ] || { echo "e2e/kubernetes: needs root" >&2; exit 20; }
+dir=$(mktemp -d "${TMPDIR:-/var/tmp}/etcdinit-k8s-XXXXXX")
+cluster=$root/e2e/kubernetes/cluster
+finish() {
+	trap - EXIT INT TERM
+	local status=$1
+	"$cluster" down "$dir" || status=1
+	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd,kubelet,pv,etcd,source,images}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
+	exit "$status"
+}
+trap 'finish $?' EXIT
+trap 'finish 130' INT
+trap 'finish 143' TERM
+
+# The images, under the names that the manifests give.
+name() { sed -n "s|^ *- name: \(.*/$1\)\$|\1|p" deploy/kubernetes/base/kustomization.yaml | head -n 1; }
+tag() { grep -A 1 "^ *- name: $1\$" deploy/kubernetes/base/kustomization.yaml | sed -n 's|^ *newTag: ||p' | head -n 1; }
+etcd=$(name etcd) etcdinit=$(name etcdinit)
+etcd=$etcd:$(tag "$etcd") etcdinit=$etcdinit:$(tag "$etcdinit")
+mkdir -p "$dir/images" "$dir/bin" "$dir/source"
+CGO_ENABLED=0 go build -trimpath -o "$dir/images/" ./e2e/kubernetes/archive ./e2e/kubernetes/pause
+"$dir/images/archive" localhost/pause:1 "$dir/images/pause.tar" /pause "$dir/images/pause=/pause"
+tool=$ETCDINIT_TOOLS_DIR/etcd-3.6
+"$dir/images/archive" "$etcd" "$dir/images/etcd.tar" /usr/local/bin/etcd \
+	"$tool/etcd=/usr/local/bin/etcd" "$tool/etcdctl=/usr/local/bin/etcdctl" "$tool/etcdutl=/usr/local/bin/etcdutl"
+case ${etcd##*:} in "v$("$tool/etcd" --version | sed -n 's/etcd Version: //p')") ;; *) echo "e2e/kubernetes: the manifests name $etcd, but tools/etcd-3.6 is $("$tool/etcd" --version | head -n 1)" >&2; exit 1 ;; esac
+if [ -n "${ETCDINIT_K8S_IMAGE-}" ]; then
+	cp "$ETCDINIT_K8S_IMAGE" "$dir/images/etcdinit.tar"
+else
+	ETCDINIT_IMAGE_NAME=$etcdinit ETCDINIT_IMAGE_ARCHIVE=$dir/images/etcdinit.tar bash e2e/docker/run.sh
+fi
+
+cp -r deploy "$dir/source/"
+ln -sfn "$ETCDINIT_TOOLS_DIR/helm/helm" "$dir/bin/helm"
+go test -c -tags kubernetes -o "$dir/bin/tests" ./e2e/kubernetes
+"$cluster" up "$dir"
+for image in "$dir"/images/*.tar; do "$cluster" load "$dir" "$image"; done
+
+if [ "${1-}" = up ]; then
+	trap - EXIT INT TERM
+	echo "use it:       $cluster run $dir kubectl get pods -A"
+	echo "take it down: $cluster down $dir && rm -rf $dir"
+	exit 0
+fi
+export ETCDINIT_K8S_DIR=$dir ETCDINIT_K8S_OUT=${ETCDINIT_K8S_OUT-$root/e2e/kubernetes/testdata}
+status=0
+cd e2e/kubernetes
+"$cluster" run "$dir" "$dir/bin/tests" -test.v -test.timeout "${ETCDINIT_K8S_TIMEOUT:-25m}" "$@" &
+wait $! || status=$?
+finish $status
