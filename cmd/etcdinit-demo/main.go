@@ -60,6 +60,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, dns.stop()) }()
 	c.dns = dns.addr
+	c.resolveHere()
 
 	if err := c.writeConfig(); err != nil {
 		return err
