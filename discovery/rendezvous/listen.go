@@ -1,0 +1,231 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	maxConns    = 256
+	maxPerHost  = 32
+	maxRequests = 64
+	maxHeader   = 4 << 10
+	ioTimeout   = 2 * time.Second
+	callHeader  = "Etcdinit-Call"
+)
+
+// Taken: a listen address is in use by somebody else.
+type Taken struct {
+	Addr string
+	// By says who it is, where that could be told.
+	By Sighting
+	// Err is the cause.
+	Err error
+}
+
+func (e *Taken) Error() string {
+	switch e.By.Kind {
+	case Etcd:
+		return fmt.Sprintf("etcd already runs here: the listen address %s belongs to an etcd %s of cluster %s", e.Addr, e.By.Version, e.By.ClusterID)
+	case Agent:
+		return fmt.Sprintf("another etcdinit already runs here: the listen address %s belongs to the agent of member %s (%s)", e.Addr, e.By.Answer.MemberID, e.By.Answer.State)
+	case NoAnswer, Garbage:
+	}
+	return "the listen address " + e.Addr + " is taken by another program (ss -ltnp tells which)"
+}
+
+func (e *Taken) Unwrap() error { return e.Err }
+
+// call is what a probe says of its sender: who it is and how far. It is only
+// a reason to look there, never a fact.
+type call struct {
+	id    ID
+	nonce string
+	state State
+}
+
+func (c call) String() string { return string(c.id) + " " + c.nonce + " " + string(c.state) }
+
+func parseCall(s string) (call, bool) {
+	f := strings.Split(s, " ")
+	if len(s) > maxText || len(f) != 3 || !ID(f[0]).valid() {
+		return call{}, false
+	}
+	return call{ID(f[0]), f[1], State(f[2])}, true
+}
+
+// server answers peers on the member's listen-peer-urls.
+type server struct {
+	http      http.Server
+	busy      chan struct{} // a token for each request in work
+	answer    func(call, bool) Answer
+	listeners []net.Listener
+	done      sync.WaitGroup
+}
+
+func serve(ctx context.Context, urls []string, m *material, answer func(call, bool) Answer, z *zap.Logger) (*server, error) {
+	s := &server{busy: make(chan struct{}, maxRequests), answer: answer}
+	s.http = http.Server{
+		Handler: s, ReadHeaderTimeout: ioTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: ioTimeout,
+		MaxHeaderBytes: maxHeader, ErrorLog: log.New(debugWriter{z}, "", 0), //nolint:forbidigo // net/http wants one; it writes to the zap logger
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+	s.http.SetKeepAlivesEnabled(false)
+	conns := &connLimit{perHost: make(map[string]int)}
+	for _, u := range urls {
+		l, err := bind(ctx, u, m)
+		if err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+		l = &limited{Listener: l, limit: conns}
+		if strings.HasPrefix(u, "https:") {
+			l = tls.NewListener(l, m.serverConfig())
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	for _, l := range s.listeners {
+		s.done.Go(func() {
+			if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				z.Warn("stopped answering peers on "+l.Addr().String(), zap.Error(err))
+			}
+		})
+	}
+	return s, nil
+}
+
+func bind(ctx context.Context, raw string, m *material) (net.Listener, error) {
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("listen-peer-urls: %w", err)
+	case u.Scheme == "https" && m.server == nil:
+		return nil, fmt.Errorf("listen-peer-urls: %s without a peer certificate (peer-transport-security)", raw)
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("listen-peer-urls: %s: only http and https are supported", raw)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", u.Host)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, &Taken{Addr: u.Host, By: whoListens(ctx, u, m), Err: err}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for peers on %s: %w", u.Host, err)
+	}
+	return l, nil
+}
+
+// ServeHTTP knows one path. No other answer is ever 200, 403 or 410: live
+// etcds of the cluster dial this address too, and a 403 makes them stop.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.busy <- struct{}{}:
+		defer func() { <-s.busy }()
+	default:
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
+	if r.URL.Path != Path || r.URL.RawQuery != "" || r.Method != http.MethodGet {
+		http.NotFound(w, r)
+		return
+	}
+	body, err := json.Marshal(s.answer(parseCall(r.Header.Get(callHeader))))
+	if err != nil {
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if _, err := w.Write(body); err != nil {
+		return // the peer has gone; it will ask again
+	}
+}
+
+func (s *server) close() error {
+	err := s.http.Close()
+	for _, l := range s.listeners {
+		if cerr := l.Close(); cerr != nil && !errors.Is(cerr, net.ErrClosed) {
+			err = errors.Join(err, cerr)
+		}
+	}
+	s.done.Wait()
+	return err
+}
+
+// connLimit counts connections, of all and of each remote host.
+type connLimit struct {
+	mu      sync.Mutex
+	all     int
+	perHost map[string]int
+}
+
+func (c *connLimit) enter(host string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all >= maxConns || c.perHost[host] >= maxPerHost {
+		return false
+	}
+	c.all++
+	c.perHost[host]++
+	return true
+}
+
+func (c *connLimit) leave(host string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all--
+	if c.perHost[host]--; c.perHost[host] == 0 {
+		delete(c.perHost, host)
+	}
+}
+
+// limited closes what is beyond the limit, so that one host that holds its
+// connections open does not keep the peers out.
+type limited struct {
+	net.Listener
+	limit *connLimit
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		host, _, err := net.SplitHostPort(c.RemoteAddr().String())
+		if err == nil && l.limit.enter(host) {
+			return &counted{Conn: c, leave: sync.OnceFunc(func() { l.limit.leave(host) })}, nil
+		}
+		if err := c.Close(); err != nil {
+			continue
+		}
+	}
+}
+
+type counted struct {
+	net.Conn
+	leave func()
+}
+
+func (c *counted) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}
+
+type debugWriter struct{ z *zap.Logger }
+
+func (w debugWriter) Write(p []byte) (int, error) {
+	w.z.Debug("peer connection", zap.String("seen", strings.TrimSpace(string(p))))
+	return len(p), nil
+}
