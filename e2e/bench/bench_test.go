@@ -23,8 +23,8 @@ import (
 )
 
 var (
-	etcdinit, floor string
-	results         report
+	etcdinit, floor, peak string
+	results               report
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -34,6 +34,9 @@ func run(m *testing.M) int {
 	if err == nil {
 		defer func() { _ = os.RemoveAll(dir) }() //nolint:errcheck // a temporary directory
 		etcdinit, err = lab.Build(context.Background(), dir, "./cmd/etcdinit")
+	}
+	if err == nil {
+		peak, err = lab.Build(context.Background(), dir, "./e2e/bench/peak", "-tags", "e2e")
 	}
 	if err == nil {
 		floor, err = lab.Build(context.Background(), dir, "./e2e/bench/floor", "-tags", "e2e")
@@ -46,6 +49,10 @@ func run(m *testing.M) int {
 	if status == 0 && len(results.Goals) > 0 {
 		results.Machine = machine()
 		fmt.Println(results.markdown())
+		if results.parts < 2 {
+			fmt.Println("RESULTS.md is left as it is: not all benchmarks were run.")
+			return status
+		}
 		if err := results.write(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -107,13 +114,8 @@ func BenchmarkInit(b *testing.B) {
 	snapshot(b, l, h)
 
 	var first, least, restore, again samples
-	var rss int64
 	timed := func(into *samples, program string, args ...string) {
-		result := h.WantStatus(0, program, args...)
-		*into = append(*into, result.Took)
-		if program == etcdinit {
-			rss = max(rss, result.MaxRSS)
-		}
+		*into = append(*into, h.WantStatus(0, program, args...).Took)
 	}
 	for range n {
 		h.Wipe("data", "floor.data", "restored")
@@ -137,14 +139,19 @@ func BenchmarkInit(b *testing.B) {
 		fmt.Sprintf("%.2f × of %v", ratio(first, restore), restore), ratio(first, restore) <= 0.5)
 	results.add("init on a seeded directory, DNS answering", "≤ 30 ms", again.String(), again.median() <= 30*time.Millisecond)
 
-	big := bigDirectory(b, h, n)
-	rss = max(rss, big)
-	results.add("peak resident memory of init, all runs", "≤ 32 MB", fmt.Sprintf("%.1f MB", float64(rss)/1e6), rss <= 32e6)
+	h.Wipe("data")
+	seeding, keeping := memory(b, h), memory(b, h)
+	bigDirectory(b, h, n)
+	big := memory(b, h)
+	most := max(seeding, keeping, big)
+	results.add("peak resident memory of init, one run each", "≤ 32 MB",
+		fmt.Sprintf("%.1f MB for a first seed, %.1f MB on a seeded directory, %.1f MB on one of 2 GB", float64(seeding)/1e6, float64(keeping)/1e6, float64(big)/1e6), most <= 32e6)
 	info, err := os.Stat(etcdinit)
 	if err != nil {
 		b.Fatal(err)
 	}
 	results.add("static stripped binary", "≤ 18 MB", fmt.Sprintf("%.1f MB", float64(info.Size())/1e6), info.Size() <= 18e6)
+	results.parts++
 	b.ReportMetric(first.median().Seconds()*1e3, "ms/first")
 	b.ReportMetric(again.median().Seconds()*1e3, "ms/again")
 }
@@ -199,9 +206,18 @@ func snapshot(b *testing.B, l *lab.Lab, h *lab.Host) {
 	p.Kill()
 }
 
-// bigDirectory measures init on a 2 GB database with five WAL segments, and
-// returns the most memory that it took.
-func bigDirectory(b *testing.B, h *lab.Host, n int) (rss int64) {
+// memory is the most that one run of init had resident, in bytes.
+func memory(b *testing.B, h *lab.Host) int64 {
+	b.Helper()
+	text := h.MustRun(peak, append([]string{etcdinit}, initArgs(3)...)...)
+	bytes, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
+	must(b, err)
+	return bytes
+}
+
+// bigDirectory measures init on a 2 GB database with five WAL segments, which
+// it leaves there.
+func bigDirectory(b *testing.B, h *lab.Host, n int) {
 	b.Helper()
 	h.Wipe("data")
 	h.MustRun(etcdinit, initArgs(3)...)
@@ -216,12 +232,9 @@ func bigDirectory(b *testing.B, h *lab.Host, n int) (rss int64) {
 	}
 	var again samples
 	for range n {
-		result := h.WantStatus(0, etcdinit, initArgs(3)...)
-		again = append(again, result.Took)
-		rss = max(rss, result.MaxRSS)
+		again = append(again, h.WantStatus(0, etcdinit, initArgs(3)...).Took)
 	}
 	results.keep("init, seeded directory of 2 GB", again)
 	results.add(fmt.Sprintf("init on a db of %.1f GB and %d WAL segments", float64(info.Size())/1e9, len(segments)), "≤ 50 ms",
 		again.String(), again.median() <= 50*time.Millisecond)
-	return rss
 }

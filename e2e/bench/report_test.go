@@ -51,6 +51,8 @@ type report struct {
 	Machine string             `json:"machine"`
 	Goals   []goal             `json:"goals"`
 	Samples map[string]samples `json:"samples"` // nanoseconds
+
+	parts int // benchmarks that ran to their end
 }
 
 func (r *report) add(what, want, measured string, met bool) {

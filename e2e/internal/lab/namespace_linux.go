@@ -71,12 +71,3 @@ func enter(name string, binds map[string]string) error {
 func dieWithThread() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
-
-// maxRSS is the most memory that a process had resident, in bytes.
-func maxRSS(state *os.ProcessState) int64 {
-	usage, ok := state.SysUsage().(*syscall.Rusage)
-	if !ok {
-		return 0
-	}
-	return usage.Maxrss << 10
-}

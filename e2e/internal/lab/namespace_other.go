@@ -4,7 +4,6 @@ package lab
 
 import (
 	"errors"
-	"os"
 	"syscall"
 )
 
@@ -13,5 +12,3 @@ func newNamespace(string, map[string]string) (*namespace, error) {
 }
 
 func dieWithThread() *syscall.SysProcAttr { return nil }
-
-func maxRSS(*os.ProcessState) int64 { return 0 }
