@@ -67,7 +67,7 @@ func (l *Lab) Healthy(hosts ...*Host) {
 	l.t.Helper()
 	for _, h := range hosts {
 		client := h.client()
-		l.Eventually("health of "+h.Name, 30*time.Second, func() error {
+		l.Eventually("health of "+h.Name, time.Minute, func() error {
 			if p := l.lastEtcd(h); p != nil && !p.Running() {
 				l.t.Fatalf("%s: %s ended with %v\n%s", h.Name, p.line, p.cmd.ProcessState, lastLines(p.Log(), 20))
 			}

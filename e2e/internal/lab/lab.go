@@ -113,6 +113,19 @@ func New(tb testing.TB) *Lab {
 	return l
 }
 
+// Check says why no lab can be made here, or nil.
+func Check() error {
+	if _, err := findTools(); err != nil {
+		return err
+	}
+	ns, err := newNamespace("check", nil)
+	if err != nil {
+		return fmt.Errorf("hosts in network namespaces: %w", err)
+	}
+	ns.close()
+	return nil
+}
+
 // Require skips the test where one of the named tools is absent: "etcd-3.4",
 // "coredns", "dnsmasq", "named", "iptables".
 func (l *Lab) Require(names ...string) {

@@ -64,7 +64,7 @@ func (t tools) path(name string) (string, error) {
 	}
 	if _, err := os.Stat(path); err != nil {
 		tool, _, _ := strings.Cut(name, "/")
-		return "", fmt.Errorf("%s: not built (tools/build %s)", path, tool)
+		return "", fmt.Errorf("%w (tools/build %s makes it)", err, tool)
 	}
 	return path, nil
 }
