@@ -200,6 +200,7 @@ func TestParallelBoot(t *testing.T) {
 		{"3 members, CoreDNS, mutual TLS, IPv6", shape{size: 3, tls: true, family: "6"}, coredns, "3.6"},
 		{"5 members, BIND, mutual TLS, dual stack", shape{size: 5, tls: true}, bind, "3.7"},
 		{"3 members, dnsmasq, mutual TLS, IPv4", shape{size: 3, tls: true, family: "4"}, dnsmasq, "3.4"},
+		{"3 members, CoreDNS, the log in a directory of its own", shape{size: 3, extra: "wal-dir: wal\n"}, coredns, "3.6"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

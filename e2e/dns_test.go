@@ -69,6 +69,28 @@ func askedTwice(script *lab.Script, hosts []*lab.Host) error {
 	return nil
 }
 
+// A complete answer is one exchange: nobody asks for addresses that came along.
+func TestOneExchange(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, shape{size: 3})
+	script := c.Script(c.dns, c.zone.Answer)
+	c.init()
+	servers := map[*lab.Host]int{}
+	for _, q := range script.Asked() {
+		switch {
+		case q.Type != dns.TypeSRV:
+			t.Errorf("%s asked for %s %s, which it had been told", q.From.Name, dns.TypeToString[q.Type], q.Name)
+		case q.Name == "_etcd-server._tcp.example.org.":
+			servers[q.From]++
+		}
+	}
+	for _, h := range c.hosts {
+		if servers[h] != 1 {
+			t.Errorf("%s asked for the members %d times", h.Name, servers[h])
+		}
+	}
+}
+
 // An answer that does not fit is asked again over TCP.
 func TestTruncatedAnswers(t *testing.T) {
 	t.Parallel()
