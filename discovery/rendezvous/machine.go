@@ -82,10 +82,11 @@ type Sighting struct {
 
 // Listed is one member of a running etcd's /members.
 type Listed struct {
-	ID       ID
-	Name     string
-	PeerURLs []string
-	Started  bool // has client URLs: it has published itself
+	ID         ID
+	Name       string
+	PeerURLs   []string
+	ClientURLs []string
+	Started    bool // has client URLs: it has published itself
 }
 
 // Round is one round of probes: a sighting of every other member, and of this

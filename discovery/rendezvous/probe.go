@@ -138,7 +138,7 @@ func (s *Sighting) etcd(get func(string) (*http.Response, error)) {
 	}
 	s.Kind, s.ClusterID, s.Detail = Etcd, id, ""
 	for _, m := range list {
-		s.Members = append(s.Members, Listed{ID: ID(strconv.FormatUint(m.ID, 16)), Name: clean(m.Name), PeerURLs: cleanAll(m.PeerURLs), Started: len(m.ClientURLs) > 0})
+		s.Members = append(s.Members, Listed{ID: ID(strconv.FormatUint(m.ID, 16)), Name: clean(m.Name), PeerURLs: cleanAll(m.PeerURLs), ClientURLs: cleanAll(m.ClientURLs), Started: len(m.ClientURLs) > 0})
 	}
 	s.Version = version(get)
 }

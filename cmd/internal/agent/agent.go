@@ -123,6 +123,8 @@ const (
 	// WouldSeed and WouldKeep are their dry-run forms.
 	WouldSeed Action = "would seed"
 	WouldKeep Action = "would keep"
+	// WouldWait: peers are missing, or disagree.
+	WouldWait Action = "would wait"
 )
 
 // Span is one step of a run, for the report's timeline.

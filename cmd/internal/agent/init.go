@@ -44,6 +44,9 @@ func Init(ctx context.Context, cfg Config, dry bool) (*Result, error) {
 	a.notice(state)
 	switch state.Kind {
 	case seed.Valid:
+		if state.Pending {
+			return a.resume(ctx, state, dry)
+		}
 		return a.keep(ctx, state, dry)
 	case seed.Empty:
 		return a.create(ctx, dry)
@@ -84,20 +87,23 @@ func (a *agent) create(ctx context.Context, dry bool) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.barrier(len(plan.Members)); err != nil {
-		return nil, err
-	}
+	m := &meeting{plan: plan, found: found, disk: DiskEmpty}
 	if dry {
-		return a.result(WouldSeed, plan, nil), nil
+		out, err := a.foresee(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		r := a.result(WouldSeed, plan, nil)
+		if out.Step == StepWait {
+			r.Action = WouldWait
+			r.Message = "would wait: " + m.why(out)
+		}
+		return r, nil
 	}
-	done := a.span("seed")
-	err = plan.Apply(ctx, a.Log)
-	done()
-	if err != nil {
+	if err := a.meet(ctx, m); err != nil {
 		return nil, err
 	}
-	a.Log.Info("seeded "+describe(plan.Self.Name, plan.MemberID), zap.String("cluster_id", plan.ClusterID.String()),
-		zap.String("member_id", plan.MemberID.String()), zap.String("dir", plan.DataDir))
+	plan, found = m.plan, m.found
 	state, err := seed.Inspect(a.Etcd.DataDir, a.Etcd.WALDir)
 	if err != nil {
 		return nil, err
@@ -112,8 +118,7 @@ func (a *agent) create(ctx context.Context, dry bool) (*Result, error) {
 // plan finds the peers and says what this member's directory will hold.
 func (a *agent) plan(ctx context.Context) (*seed.Plan, *Found, error) {
 	if a.Etcd.InitialClusterState == "existing" {
-		return nil, nil, &Error{Kind: Unsafe, Msg: "refusing to seed " + a.Etcd.DataDir + ": it is empty, and initial-cluster-state is \"existing\", so this member belongs to a cluster that runs already; " +
-			"a member whose data are gone must be removed (etcdctl member remove) and added again (etcdctl member add --learner)"}
+		return nil, nil, &Error{Kind: Unsafe, Msg: existingRefusal(a.Etcd.DataDir)}
 	}
 	found, err := a.find(ctx)
 	if err != nil {
@@ -138,6 +143,7 @@ func (a *agent) spec(f Found) seed.Spec {
 	spec := seed.Spec{
 		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(),
 		Self: f.Peer().Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
+		Pending: len(f.Peers) > 1 && a.Quorum != QuorumNone,
 	}
 	for _, p := range f.Peers {
 		spec.Members = append(spec.Members, seed.Member{Name: p.Name, PeerURLs: p.PeerURLs, ClientURLs: p.ClientURLs})
@@ -163,17 +169,52 @@ func (a *agent) remark(f Found, plan *seed.Plan) {
 	}
 }
 
-// barrier is where peers agree before anyone runs. Without that protocol, more
-// than one member is only seeded when the operator takes the responsibility.
-func (a *agent) barrier(members int) error {
-	if members == 1 {
-		return nil
+// resume goes on where a seed is there that was not released: after a crash,
+// or after the time was up.
+func (a *agent) resume(ctx context.Context, state *seed.State, dry bool) (*Result, error) {
+	disk := DiskPending
+	if !state.Pristine {
+		disk = DiskUsed
 	}
-	if a.Quorum != QuorumNone {
-		return &Error{Kind: Settings, Msg: fmt.Sprintf("seeding %d members without asking them what they are about to do must be said explicitly: --bootstrap-quorum=none", members)}
+	plan, err := seed.New(seed.Spec{
+		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(), Members: state.Members,
+		Self: state.Self.Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner, Pending: true,
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case disk == DiskPending && (plan.MemberID != state.MemberID || plan.ClusterID != state.ClusterID):
+		return nil, pendingElsewhere(state, plan)
 	}
-	a.warn("--bootstrap-quorum=none: no peer is asked; a member that lost its disk is NOT recognised, and re-seeding it can destroy acknowledged writes")
-	return nil
+	found, _, err := a.contradiction(ctx, state)
+	if err != nil {
+		return nil, err
+	}
+	m := &meeting{plan: plan, found: found, disk: disk}
+	switch {
+	case disk == DiskUsed:
+		a.warn(state.DataDir + " was not released, yet an etcd has run on it: is etcd started before this program is done? It is kept")
+		if !dry {
+			if err := seed.Release(state.DataDir); err != nil {
+				return nil, err
+			}
+		}
+	case dry:
+		out, err := a.foresee(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		if out.Step == StepWait {
+			r := a.result(WouldWait, nil, state)
+			r.Message = "would wait: " + m.why(out)
+			return r, nil
+		}
+	default:
+		if err := a.meet(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	return a.keep(ctx, state, dry)
 }
 
 // keep uses the data that are there, unless discovery says that they are

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ directory and writes nothing.
 
    etcdinit discover --discovery-srv example.org --size 3
    etcdinit discover --discovery 'static:?peer=a=http://192.0.2.10:2380' --self-ip 192.0.2.10 -o json`,
-		Flags:  slices.Concat(etcdFlags(), discoveryFlags(), []cli.Flag{outputFlag()}),
+		Flags:  slices.Concat(etcdFlags(), discoveryFlags(), []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "probe", Usage: "ask each peer what it is at this moment: an agent and its state, an etcd and its cluster, or silent"}}),
 		Action: a.runDiscover,
 	}
 }
@@ -33,6 +34,9 @@ func (a *app) runDiscover(c *cli.Context) error {
 	cfg, err := a.agentConfig(c, nil)
 	if err != nil {
 		return err
+	}
+	if c.Bool("probe") {
+		return a.probe(c.Context, cfg, asJSON)
 	}
 	found, selfErr := agent.Discover(c.Context, cfg)
 	a.progress.clear()
@@ -62,4 +66,36 @@ func (a *app) runDiscover(c *cli.Context) error {
 		return err
 	}
 	return selfErr
+}
+
+// probed is one peer as it was just seen.
+type probed struct {
+	Name   string `json:"name"`
+	ID     string `json:"memberID"`
+	State  string `json:"state"`
+	URL    string `json:"url,omitempty"`
+	Detail string `json:"detail,omitempty"`
+}
+
+// probe prints what each other member is.
+func (a *app) probe(ctx context.Context, cfg agent.Config, asJSON bool) error {
+	found, view, err := agent.Probe(ctx, cfg)
+	a.progress.clear()
+	if err != nil || found == nil {
+		return err
+	}
+	peers := make([]probed, 0, len(view.Peers))
+	for i := range view.Peers {
+		p := &view.Peers[i]
+		peers = append(peers, probed{Name: p.Member.Name, ID: string(p.Member.ID), State: p.Now.String(), URL: p.Last.URL, Detail: agent.Seen(p)})
+	}
+	if asJSON {
+		return a.printJSON(peers)
+	}
+	w := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tMEMBER ID\tSTATE\tPEER URL\tSEEN")
+	for _, p := range peers {
+		fmt.Fprintln(w, strings.Join([]string{p.Name, p.ID, p.State, p.URL, p.Detail}, "\t"))
+	}
+	return w.Flush()
 }

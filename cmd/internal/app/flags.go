@@ -60,7 +60,8 @@ func discoveryFlags() []cli.Flag {
 
 func seedFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "bootstrap-quorum", Value: "", Usage: "`none`: seed without asking the peers what they are about to do", EnvVars: []string{"ETCDINIT_BOOTSTRAP_QUORUM"}, Category: groupSafe},
+		&cli.StringFlag{Name: "bootstrap-quorum", Value: agent.QuorumAll, Usage: "`all` members agree before any of them lets etcd start; none: seed without asking them", EnvVars: []string{"ETCDINIT_BOOTSTRAP_QUORUM"}, Category: groupSafe},
+		&cli.StringSliceFlag{Name: "without", Usage: "do not wait for member `NAME`, which has never run (up to a minority; if it has run, acknowledged writes can be lost)", Category: groupSafe},
 		&cli.StringFlag{Name: "owner", Usage: "`USER[:GROUP]` (names or numbers) of what is written (default: the data directory's owner)", EnvVars: []string{"ETCDINIT_OWNER"}, Category: groupOut},
 		&cli.StringFlag{Name: "env-file", Usage: "write what etcd must be told as a systemd EnvironmentFile", EnvVars: []string{"ETCDINIT_ENV_FILE"}, Category: groupOut},
 		&cli.StringFlag{Name: "config-out", Usage: "write etcd's configuration with the missing keys filled in to `FILE`", EnvVars: []string{"ETCDINIT_CONFIG_OUT"}, Category: groupOut},
@@ -122,7 +123,7 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 		Etcd: etcd, Registry: a.registry, Source: c.String("discovery"), Size: c.Int("size"),
 		Timeout: c.Duration("timeout"), ResolvConf: c.String("resolv-conf"), PluginDirs: c.StringSlice("plugin-dir"),
 		SelfName: c.String("self-name"), Interface: c.String("interface"),
-		Quorum: c.String("bootstrap-quorum"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"),
+		Quorum: c.String("bootstrap-quorum"), Without: c.StringSlice("without"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"),
 		Log: a.log, OnWait: a.progress.wait,
 	}
 	if cfg.EnvFile != "" && cfg.ConfigOut == "" {
@@ -152,9 +153,14 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 		errs = append(errs, fmt.Errorf("--timeout %s is negative; 0 waits for ever", cfg.Timeout))
 	}
 	switch cfg.Quorum {
-	case "", agent.QuorumNone:
+	case "":
+		cfg.Quorum = agent.QuorumAll
+	case agent.QuorumAll, agent.QuorumNone:
 	default:
-		errs = append(errs, fmt.Errorf("--bootstrap-quorum %q is not none", cfg.Quorum))
+		errs = append(errs, fmt.Errorf("--bootstrap-quorum %q is not all or none", cfg.Quorum))
+	}
+	if cfg.Quorum == agent.QuorumNone && len(cfg.Without) > 0 {
+		errs = append(errs, errors.New("--without with --bootstrap-quorum=none: none asks nobody anyway"))
 	}
 	for _, s := range c.StringSlice("dns-server") {
 		server, err := dnsServer(s)
