@@ -1,0 +1,5 @@
+//go:build !unix
+
+package seed_test
+
+func setUmask(int) {}
