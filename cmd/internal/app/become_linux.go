@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strconv"
 
 	"go.uber.org/zap"
@@ -15,11 +14,7 @@ import (
 
 // become replaces this process by etcd. A resolved configuration needs no file
 // anywhere: it is handed over in memory, unless --config-out names a place.
-func (a *app) become(cfg agent.Config, r *agent.Result, command []string) error {
-	path, err := exec.LookPath(command[0])
-	if err != nil {
-		return usageError{fmt.Errorf("exec: %w", err)}
-	}
+func (a *app) become(cfg agent.Config, r *agent.Result, path string, command []string) error {
 	resolved := cfg.ConfigOut
 	if resolved == "" && cfg.Etcd.File != "" {
 		data, err := cfg.Etcd.Resolved(r.Handoff)

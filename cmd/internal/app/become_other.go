@@ -5,7 +5,6 @@ package app
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 	"syscall"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
@@ -13,13 +12,9 @@ import (
 
 // become replaces this process by etcd. A resolved configuration needs
 // --config-out: only Linux hands it over in memory.
-func (a *app) become(cfg agent.Config, r *agent.Result, command []string) error {
+func (a *app) become(cfg agent.Config, r *agent.Result, path string, command []string) error {
 	if cfg.ConfigOut == "" && cfg.Etcd.File != "" {
 		return usageError{errors.New("exec with a configuration file needs --config-out FILE on this system")}
-	}
-	path, err := exec.LookPath(command[0])
-	if err != nil {
-		return usageError{fmt.Errorf("exec: %w", err)}
 	}
 	argv, env, err := cfg.Etcd.Exec(r.Handoff, command, a.Environ, cfg.ConfigOut)
 	if err != nil {

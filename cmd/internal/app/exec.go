@@ -2,6 +2,8 @@ package app
 
 import (
 	"errors"
+	"fmt"
+	"os/exec"
 	"slices"
 
 	"github.com/urfave/cli/v2"
@@ -31,6 +33,10 @@ func (a *app) runExec(c *cli.Context) error {
 	if len(command) == 0 {
 		return usageError{errors.New("exec needs the command to run: etcdinit exec [flags] -- etcd [etcd flags]")}
 	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return usageError{fmt.Errorf("exec: %w", err)}
+	}
 	cfg, err := a.agentConfig(c, command)
 	if err != nil {
 		return err
@@ -43,5 +49,5 @@ func (a *app) runExec(c *cli.Context) error {
 	if err := a.writeReport(r); err != nil {
 		return err
 	}
-	return a.become(cfg, r, command)
+	return a.become(cfg, r, path, command)
 }

@@ -241,7 +241,7 @@ func (a *app) runPluginsTest(c *cli.Context) error {
 	if err := a.printTests(report, asJSON); err != nil {
 		return err
 	}
-	if c.Context.Err() != nil {
+	if c.Err() != nil {
 		return context.Cause(c.Context)
 	}
 	if report.OK() {
