@@ -56,7 +56,10 @@ func agent(ctx context.Context, dir string, local []netip.Addr) (*seed.Plan, err
 	if err != nil {
 		return nil, err
 	}
-	return plan, plan.Apply(ctx, zap.NewNop())
+	if err := plan.Apply(ctx, zap.NewNop()); err != nil {
+		return nil, err
+	}
+	return plan, nil
 }
 
 // A program that embeds etcdinit brings a source of its own: a Provider, a
@@ -69,7 +72,11 @@ func Example_customAgent() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() {
+		if rerr := os.RemoveAll(dir); rerr != nil {
+			fmt.Println(rerr)
+		}
+	}()
 	plan, err := agent(ctx, dir, []netip.Addr{netip.MustParseAddr("192.0.2.10")}) // else discovery.LocalAddrs("")
 	if err != nil {
 		fmt.Println(err)

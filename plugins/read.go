@@ -10,25 +10,25 @@ import (
 	"unicode/utf8"
 )
 
-// Breach is a broken rule of the contract.
-type Breach struct {
+// BreachError is a broken rule of the contract.
+type BreachError struct {
 	Rule string // its number in README.md
 	Msg  string
 }
 
-func (b *Breach) Error() string {
+func (b *BreachError) Error() string {
 	return fmt.Sprintf("breaks rule %s of the plugin contract: %s", b.Rule, b.Msg)
 }
 
 func breach(rule, format string, args ...any) error {
-	return &Breach{Rule: rule, Msg: fmt.Sprintf(format, args...)}
+	return &BreachError{Rule: rule, Msg: fmt.Sprintf(format, args...)}
 }
 
 // ReadResponse reads what a plugin printed when it was asked req and exited
 // with status. The answer is one of three.
 //  1. A Response that keeps the contract, with the answer to req.Verb.
 //  2. A Response that keeps the contract, with its Error set.
-//  3. An error, a *Breach that names the rule.
+//  3. An error, a *BreachError that names the rule.
 func ReadResponse(req Request, doc []byte, status int) (Response, error) {
 	resp, err := decode(doc)
 	if err != nil {
@@ -37,7 +37,8 @@ func ReadResponse(req Request, doc []byte, status int) (Response, error) {
 	if resp.Version != req.Version && (resp.Error == nil || resp.Version < 1) { // an error may come in any version: rule 6.3
 		return Response{}, breach("4.6", "the response says version %d, the request said %d", resp.Version, req.Version)
 	}
-	if err := resp.oneOf(req.Verb, status); err != nil {
+	err = resp.oneOf(req.Verb, status)
+	if err != nil {
 		return Response{}, err
 	}
 	switch {
@@ -143,7 +144,8 @@ func walk(dec *json.Decoder, known shape, at string) error {
 	switch tok {
 	case json.Delim('['):
 		for dec.More() {
-			if err := walk(dec, known, at); err != nil {
+			err = walk(dec, known, at)
+			if err != nil {
 				return err
 			}
 		}
@@ -166,7 +168,8 @@ func walk(dec *json.Decoder, known shape, at string) error {
 					return breach("4.5", "field %s%s must be spelt %s", at, name, exact)
 				}
 			}
-			if err := walk(dec, inner, at+name+"."); err != nil {
+			err = walk(dec, inner, at+name+".")
+			if err != nil {
 				return err
 			}
 		}

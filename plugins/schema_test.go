@@ -3,6 +3,7 @@ package plugins
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -43,8 +44,8 @@ func (s schema) check(doc string) error {
 }
 
 func (s schema) value(sch map[string]any, v any, at string) error {
-	obj, _ := v.(map[string]any)
-	list, _ := v.([]any)
+	obj, isObj := v.(map[string]any)
+	list, isList := v.([]any)
 	str, isStr := v.(string)
 	num, isNum := v.(json.Number)
 	var f float64
@@ -59,65 +60,62 @@ func (s schema) value(sch map[string]any, v any, at string) error {
 		switch key {
 		case "$schema", "$id", "title", "description", "$defs":
 		case "$ref":
-			def, ok := s.root["$defs"].(map[string]any)[strings.TrimPrefix(arg.(string), "#/$defs/")].(map[string]any)
-			if !ok {
-				return fmt.Errorf("%s: no %v", at, arg)
-			}
+			def := must[map[string]any](must[map[string]any](s.root["$defs"])[strings.TrimPrefix(must[string](arg), "#/$defs/")])
 			if err := s.value(def, v, at); err != nil {
 				return err
 			}
 		case "type":
-			_, isBool := v.(bool)
+			isBool := v == true || v == false
 			isInt := isNum && f == float64(int64(f))
-			ok := map[string]bool{"object": obj != nil, "array": list != nil, "string": isStr, "number": isNum, "integer": isInt, "boolean": isBool}
-			bad = !ok[arg.(string)]
+			ok := map[string]bool{"object": isObj, "array": isList, "string": isStr, "number": isNum, "integer": isInt, "boolean": isBool}
+			bad = !ok[must[string](arg)]
 		case "enum":
-			bad = !slices.ContainsFunc(arg.([]any), func(e any) bool { return reflect.DeepEqual(e, v) })
+			bad = !slices.ContainsFunc(must[[]any](arg), func(e any) bool { return reflect.DeepEqual(e, v) })
 		case "required":
-			for _, name := range arg.([]any) {
-				_, ok := obj[name.(string)]
-				bad = bad || obj != nil && !ok
+			for _, name := range must[[]any](arg) {
+				_, ok := obj[must[string](name)]
+				bad = bad || isObj && !ok
 			}
 		case "properties":
-			for name, sub := range arg.(map[string]any) {
+			for name, sub := range must[map[string]any](arg) {
 				if inner, ok := obj[name]; ok {
-					if err := s.value(sub.(map[string]any), inner, at+"."+name); err != nil {
+					if err := s.value(must[map[string]any](sub), inner, at+"."+name); err != nil {
 						return err
 					}
 				}
 			}
 		case "additionalProperties":
 			for name, inner := range obj {
-				if err := s.value(arg.(map[string]any), inner, at+"."+name); err != nil {
+				if err := s.value(must[map[string]any](arg), inner, at+"."+name); err != nil {
 					return err
 				}
 			}
 		case "items":
 			for i, inner := range list {
-				if err := s.value(arg.(map[string]any), inner, fmt.Sprint(at, "[", i, "]")); err != nil {
+				if err := s.value(must[map[string]any](arg), inner, fmt.Sprint(at, "[", i, "]")); err != nil {
 					return err
 				}
 			}
 		case "minItems":
-			bad = list != nil && float64(len(list)) < arg.(float64)
+			bad = isList && float64(len(list)) < must[float64](arg)
 		case "minLength":
-			bad = isStr && float64(len(str)) < arg.(float64)
+			bad = isStr && float64(len(str)) < must[float64](arg)
 		case "maxLength":
-			bad = isStr && float64(len(str)) > arg.(float64)
+			bad = isStr && float64(len(str)) > must[float64](arg)
 		case "pattern":
-			bad = isStr && !regexp.MustCompile(arg.(string)).MatchString(str)
+			bad = isStr && !regexp.MustCompile(must[string](arg)).MatchString(str)
 		case "minimum":
-			bad = isNum && f < arg.(float64)
+			bad = isNum && f < must[float64](arg)
 		case "maximum":
-			bad = isNum && f > arg.(float64)
+			bad = isNum && f > must[float64](arg)
 		case "exclusiveMinimum":
-			bad = isNum && f <= arg.(float64)
+			bad = isNum && f <= must[float64](arg)
 		case "not":
-			bad = s.value(arg.(map[string]any), v, at) == nil
+			bad = s.value(must[map[string]any](arg), v, at) == nil
 		case "oneOf":
 			n := 0
-			for _, sub := range arg.([]any) {
-				if s.value(sub.(map[string]any), v, at) == nil {
+			for _, sub := range must[[]any](arg) {
+				if s.value(must[map[string]any](sub), v, at) == nil {
 					n++
 				}
 			}
@@ -130,6 +128,15 @@ func (s schema) value(sch map[string]any, v any, at string) error {
 		}
 	}
 	return nil
+}
+
+// must is v as a T: the schemas are ours.
+func must[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("%v is a %T", v, v))
+	}
+	return t
 }
 
 // TestSchemaAndTypes: the schemas and the Go types have the same fields, of
@@ -154,30 +161,24 @@ func compare(t *testing.T, at string, sch map[string]any, typ reflect.Type) {
 	if _, ok := sch["enum"]; !ok && sch["$ref"] == nil && sch["type"] != kinds[typ.Kind()] {
 		t.Errorf("%s is %v in the schema, %v in Go", at, sch["type"], typ)
 	}
-	switch typ.Kind() {
-	case reflect.Slice:
-		items, ok := sch["items"].(map[string]any)
-		if !ok {
-			t.Fatalf("%s has no items", at)
-		}
-		compare(t, at+"[]", items, typ.Elem())
-	case reflect.Struct:
-		props, ok := sch["properties"].(map[string]any)
-		if !ok {
-			t.Fatalf("%s has no properties", at)
-		}
-		fields := map[string]reflect.Type{}
-		for i := range typ.NumField() {
-			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
-			fields[name] = typ.Field(i).Type
-		}
-		if a, b := slices.Sorted(maps.Keys(props)), slices.Sorted(maps.Keys(fields)); !slices.Equal(a, b) {
-			t.Errorf("%s has %v in the schema, %v in Go", at, a, b)
-		}
-		for name, sub := range props {
-			if f, ok := fields[name]; ok {
-				compare(t, at+"."+name, sub.(map[string]any), f)
-			}
+	if typ.Kind() == reflect.Slice {
+		compare(t, at+"[]", must[map[string]any](sch["items"]), typ.Elem())
+	}
+	if typ.Kind() != reflect.Struct {
+		return
+	}
+	props := must[map[string]any](sch["properties"])
+	fields := map[string]reflect.Type{}
+	for f := range typ.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields[name] = f.Type
+	}
+	if a, b := slices.Sorted(maps.Keys(props)), slices.Sorted(maps.Keys(fields)); !slices.Equal(a, b) {
+		t.Errorf("%s has %v in the schema, %v in Go", at, a, b)
+	}
+	for name, sub := range props {
+		if f, ok := fields[name]; ok {
+			compare(t, at+"."+name, must[map[string]any](sub), f)
 		}
 	}
 }
@@ -251,7 +252,8 @@ func TestResponses(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := ReadResponse(Request{Version: Version, Verb: tt.verb}, []byte(tt.doc), tt.status)
 			var rule string
-			if b, ok := err.(*Breach); ok { //nolint:errorlint // it is never wrapped
+			var b *BreachError
+			if errors.As(err, &b) {
 				rule = b.Rule
 			}
 			if rule != tt.rule || (err == nil) != (tt.rule == "") {
@@ -291,7 +293,7 @@ func FuzzReadResponse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (schema{root}).check(string(again)); err != nil {
+		if err = (schema{root}).check(string(again)); err != nil {
 			t.Errorf("taken, but against the schema: %v: %s", err, again)
 		}
 		back, err := ReadResponse(req, again, status)

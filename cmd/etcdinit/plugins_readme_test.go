@@ -37,7 +37,7 @@ func TestPluginsReadme(t *testing.T) {
 		t.Fatalf("%v\n%s\n%s", err, script, out)
 	}
 	for _, want := range []string{
-		"members  1.0",                                    // plugins
+		"members  1.0", // plugins
 		`"peers":[{"name":"etcd-a","host":"192.0.2.10"},`, // plugins call
 		"3 peers: 192.0.2.10 192.0.2.11 192.0.2.12",       // plugins test
 		"http://192.0.2.12:2380",                          // discover

@@ -37,7 +37,7 @@ func TestDiscover(t *testing.T) {
 	tests := []struct {
 		name, zone, source string
 		size               int
-		want               string // host=addresses
+		want               string // each peer's host, addresses and TTL
 		warn               string // in the log
 		kind               discovery.Kind
 		errs               []string

@@ -100,7 +100,7 @@ func open(source *url.URL, env discovery.Env) (*provider, error) {
 func validVariable(name string) bool {
 	return name != "" && strings.Trim(name[:1], "0123456789") != "" &&
 		!strings.ContainsFunc(name, func(r rune) bool {
-			return r != '_' && !('A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' || '0' <= r && r <= '9')
+			return r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 		})
 }
 
@@ -110,7 +110,8 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkParameters(info.Parameters); err != nil {
+	err = p.checkParameters(info.Parameters)
+	if err != nil {
 		return nil, err
 	}
 	x, err := p.exchange(ctx, p.request())

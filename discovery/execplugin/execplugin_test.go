@@ -28,30 +28,30 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // install copies the plugins of testdata to a directory that is ours alone.
-func install(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
+func install(tb testing.TB) string {
+	tb.Helper()
+	dir := tb.TempDir()
 	files, err := filepath.Glob("testdata/*.sh")
 	if err != nil || len(files) == 0 {
-		t.Fatal("no plugins in testdata", err)
+		tb.Fatal("no plugins in testdata", err)
 	}
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, filepath.Base(f)), b, 0o755); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return dir
 }
 
-func provide(t testing.TB, source string, env discovery.Env) discovery.Provider {
-	t.Helper()
+func provide(tb testing.TB, source string, env discovery.Env) discovery.Provider {
+	tb.Helper()
 	p, err := discovery.Registry{"exec": New}.Open(source, env)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }

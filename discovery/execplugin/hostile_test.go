@@ -26,6 +26,8 @@ type hostile struct{ *rand.Rand }
 
 func (h hostile) pick(list ...any) any { return list[h.IntN(len(list))] }
 
+func one[T any](h hostile, list ...T) T { return list[h.IntN(len(list))] }
+
 func (h hostile) peer(i int) map[string]any {
 	host := fmt.Sprintf("etcd-%d.example.org", i)
 	p := map[string]any{
@@ -48,39 +50,38 @@ func (h hostile) peer(i int) map[string]any {
 		case 5:
 			p["clientURLs"] = h.pick([]any{}, []any{"http://etcd-0.example.org:2379"}, []any{"http://" + host + ":2380"}, []any{"javascript:1"}, []any{"http://user@x:1"})
 		case 6:
-			delete(p, h.pick("name", "host", "port", "addrs", "peerURLs", "clientURLs").(string))
+			delete(p, one(h, "name", "host", "port", "addrs", "peerURLs", "clientURLs"))
 		case 7:
-			p[h.pick("later", "isLearner", "learner", "id", "alias", "Alias", "TTL").(string)] = h.pick(true, "x", map[string]any{}, nil)
+			p[one(h, "later", "isLearner", "learner", "id", "alias", "Alias", "TTL")] = h.pick(true, "x", map[string]any{}, nil)
 		}
 	}
 	return p
 }
 
 // answer is what the plugin prints, and its exit status.
-func (h hostile) answer() ([]byte, int) {
-	n := int(h.pick(3, 3, 3, 3, 3, 3, 2, 4, 1, 0, 50).(int))
+func (h hostile) answer() (doc []byte, status int) {
+	n := one(h, 3, 3, 3, 3, 3, 3, 2, 4, 1, 0, 50)
 	peers := make([]any, 0, n)
 	for i := range n {
 		peers = append(peers, h.peer(i))
 	}
-	doc := map[string]any{"version": 1, "peers": peers}
-	status := 0
+	fields := map[string]any{"version": 1, "peers": peers}
 	if h.IntN(8) == 0 {
-		doc["ttl"] = h.pick(0, 1, -1, 1e300, "1")
+		fields["ttl"] = h.pick(0, 1, -1, 1e300, "1")
 	}
 	if h.IntN(12) == 0 {
-		doc["version"] = h.pick(0, 2, "1", nil)
+		fields["version"] = h.pick(0, 2, "1", nil)
 	}
 	if h.IntN(12) == 0 {
-		doc["error"] = map[string]any{"code": h.pick("retry", "config", "internal", "x", "", nil), "message": h.pick("m", "", "a\nb"), "retryAfter": h.pick(0, 1, -1, 1e300)}
+		fields["error"] = map[string]any{"code": h.pick("retry", "config", "internal", "x", "", nil), "message": h.pick("m", "", "a\nb"), "retryAfter": h.pick(0, 1, -1, 1e300)}
 		if h.IntN(2) == 0 {
-			delete(doc, "peers")
+			delete(fields, "peers")
 		}
 	}
 	if h.IntN(12) == 0 {
-		status = h.pick(1, 2, 127, 255).(int)
+		status = one(h, 1, 2, 127, 255)
 	}
-	b, err := json.Marshal(doc)
+	b, err := json.Marshal(fields)
 	if err != nil {
 		panic(err)
 	}

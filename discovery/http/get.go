@@ -32,8 +32,8 @@ func (p *provider) get(ctx context.Context) ([]byte, error) {
 	req.Header.Set("Accept", "application/json, application/yaml;q=0.9, text/plain;q=0.5")
 	req.Header.Set("User-Agent", "etcdinit")
 	if p.options.token != "" {
-		token, err := p.token()
-		if err != nil {
+		var token string
+		if token, err = p.token(); err != nil {
 			return nil, err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -46,7 +46,8 @@ func (p *provider) get(ctx context.Context) ([]byte, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, p.judge(resp)
 	}
-	if err := p.html(resp); err != nil {
+	err = p.html(resp)
+	if err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxSize+1))
@@ -74,7 +75,7 @@ func (p *provider) token() (string, error) {
 func (p *provider) client() (*http.Client, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if path := p.options.ca; path != "" {
-		pem, err := os.ReadFile(path)
+		pem, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 		if err != nil {
 			return nil, p.error(discovery.Config, "%s: %v", optCA, err)
 		}
@@ -125,27 +126,27 @@ func (p *provider) dial(ctx context.Context, network, addr string) (net.Conn, er
 	return nil, err
 }
 
-// errRedirect is a redirect that is not followed.
-type errRedirect struct{ msg string }
+// redirectError is a redirect that is not followed.
+type redirectError struct{ msg string }
 
-func (e *errRedirect) Error() string { return e.msg }
+func (e *redirectError) Error() string { return e.msg }
 
 func (p *provider) redirect(req *http.Request, via []*http.Request) error {
 	first := via[0]
 	switch {
 	case len(via) > maxRedirects:
-		return &errRedirect{fmt.Sprintf("more than %d redirects, the last to %s", maxRedirects, req.URL.Redacted())}
+		return &redirectError{fmt.Sprintf("more than %d redirects, the last to %s", maxRedirects, req.URL.Redacted())}
 	case first.URL.Scheme == "https" && req.URL.Scheme != "https":
-		return &errRedirect{"the server redirects from https to " + req.URL.Redacted()}
+		return &redirectError{"the server redirects from https to " + req.URL.Redacted()}
 	case (p.options.token != "" || p.options.cert != "") && req.URL.Host != first.URL.Host:
-		return &errRedirect{"the server redirects to another host, " + req.URL.Redacted() + ", which does not get our credentials"}
+		return &redirectError{"the server redirects to another host, " + req.URL.Redacted() + ", which does not get our credentials"}
 	}
 	return nil
 }
 
 // failed words an exchange that came to no answer.
 func (p *provider) failed(err error) error {
-	var refused *errRedirect
+	var refused *redirectError
 	if errors.As(err, &refused) {
 		return p.error(discovery.Unusable, "%s", refused.msg)
 	}

@@ -51,7 +51,7 @@ func TestAnswers(t *testing.T) {
 				w.Header().Set(k, v)
 			}
 			w.WriteHeader(code)
-			fmt.Fprint(w, body)
+			fmt.Fprintf(w, "%s", body)
 		}
 	}
 	const whole = "a/192.0.2.10:2380[192.0.2.10] /192.0.2.11:2380[192.0.2.11]"
@@ -79,12 +79,12 @@ func TestAnswers(t *testing.T) {
 		{name: "no document", handler: reply(200, "", "hello: world\n"), kind: discovery.Unusable, errs: []string{"no peers document", "hello: world"}},
 		{name: "endless", handler: func(w http.ResponseWriter, _ *http.Request) {
 			for range 40 {
-				fmt.Fprint(w, strings.Repeat("#", 64<<10))
+				fmt.Fprintf(w, "%s", strings.Repeat("#", 64<<10))
 			}
 		}, kind: discovery.Unusable, errs: []string{"larger than 1048576 bytes"}},
 		{name: "breaks off", handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
-			fmt.Fprint(w, asYAML)
+			fmt.Fprintf(w, "%s", asYAML)
 		}, kind: discovery.Retry, errs: []string{"no answer", "unexpected EOF"}},
 		{name: "circle", handler: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", http.StatusFound) }, kind: discovery.Unusable, errs: []string{"more than 3 redirects"}},
 		{name: "moved", handler: func(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +92,7 @@ func TestAnswers(t *testing.T) {
 				http.Redirect(w, r, "/new", http.StatusMovedPermanently)
 				return
 			}
-			fmt.Fprint(w, asYAML)
+			fmt.Fprintf(w, "%s", asYAML)
 		}, size: 2, want: whole},
 	}
 	for _, tt := range tests {
@@ -139,7 +139,7 @@ func TestTLSAndToken(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
-		fmt.Fprint(w, asJSON)
+		fmt.Fprintf(w, "%s", asJSON)
 	}))
 	defer srv.Close()
 	dir := t.TempDir()
@@ -192,7 +192,7 @@ func TestRedirectsKeepCredentials(t *testing.T) {
 	asked := false
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked = true
-		fmt.Fprint(w, asYAML)
+		fmt.Fprintf(w, "%s", asYAML)
 	}))
 	defer other.Close()
 	send := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })
@@ -228,7 +228,7 @@ func TestRedirectsKeepCredentials(t *testing.T) {
 // --dns-server, are asked of DNS.
 func TestNames(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"peers":[{"host":"a.example.org","port":2380},{"host":"b.example.org","port":2380}]}`)
+		fmt.Fprintf(w, "%s", `{"peers":[{"host":"a.example.org","port":2380},{"host":"b.example.org","port":2380}]}`)
 	}))
 	defer srv.Close()
 	const zone = "$ORIGIN example.org.\n@ 3600 SOA ns host 1 2 3 4 5\nregistry 30 A 127.0.0.1\na 30 A 192.0.2.10\n"
@@ -299,7 +299,7 @@ func TestReadme(t *testing.T) {
 		open(t, source, discovery.Env{})
 	}
 	doc := block("```yaml\n")
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, doc) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, "%s", doc) }))
 	defer srv.Close()
 	dns := dnstest.New(t, "$ORIGIN example.org.\n@ 3600 SOA ns host 1 2 3 4 5\netcd-a 30 A 192.0.2.10\netcd-b 30 A 192.0.2.11\n", dnstest.Faults{})
 	peers, err := open(t, srv.URL, discovery.Env{Size: 3, DNSServers: []netip.AddrPort{dns.Addr()}}).Discover(t.Context())

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	noInfo  = skipped("info was not answered")
-	noPeers = skipped("discover gave no peers")
+	errNoInfo  = skipped("info was not answered")
+	errNoPeers = skipped("discover gave no peers")
 )
 
 func (s *suite) file(context.Context) (string, error) { return "", run.Check(s.path) }
@@ -34,7 +34,7 @@ func (s *suite) getInfo(ctx context.Context) (string, error) {
 
 func (s *suite) contractVersion(context.Context) (string, error) {
 	if s.info == nil {
-		return "", noInfo
+		return "", errNoInfo
 	}
 	if !slices.Contains(s.info.ContractVersions, plugins.Version) {
 		return "", fmt.Errorf("contractVersions is %v, version %d is missing", s.info.ContractVersions, plugins.Version)
@@ -52,7 +52,7 @@ func unknown() map[string]any {
 
 func (s *suite) infoUnknownFields(ctx context.Context) (string, error) {
 	if s.info == nil {
-		return "", noInfo
+		return "", errNoInfo
 	}
 	resp, err := s.call(ctx, infoRequest(), unknown())
 	switch {
@@ -114,7 +114,7 @@ func (s *suite) empty(ctx context.Context) (string, error) {
 func (s *suite) parameters(context.Context) (string, error) {
 	switch {
 	case s.info == nil:
-		return "", noInfo
+		return "", errNoInfo
 	case s.info.Parameters == nil:
 		return "", skipped("info lists no parameters, so that all are handed on")
 	}
@@ -133,7 +133,7 @@ func (s *suite) parameters(context.Context) (string, error) {
 
 func (s *suite) required(ctx context.Context) (string, error) {
 	if s.info == nil {
-		return "", noInfo
+		return "", errNoInfo
 	}
 	var names []string
 	for _, p := range s.info.Parameters {
@@ -217,14 +217,14 @@ func spell(peers []plugins.Peer) []string {
 
 func (s *suite) discoverUnknownFields(ctx context.Context) (string, error) {
 	if len(s.peers) == 0 {
-		return "", noPeers
+		return "", errNoPeers
 	}
 	return "", s.same(ctx, "with fields of a later version", s.request(), unknown())
 }
 
 func (s *suite) sameEverywhere(ctx context.Context) (string, error) {
 	if len(s.peers) == 0 {
-		return "", noPeers
+		return "", errNoPeers
 	}
 	req := s.request()
 	req.Node = plugins.Node{Hostname: "host-b.example.org", Addresses: []string{"192.0.2.11", "2001:db8::11"}}
@@ -233,7 +233,7 @@ func (s *suite) sameEverywhere(ctx context.Context) (string, error) {
 
 func (s *suite) parallel(ctx context.Context) (string, error) {
 	if len(s.peers) == 0 {
-		return "", noPeers
+		return "", errNoPeers
 	}
 	const calls = 4
 	errs := make([]error, calls)
@@ -254,7 +254,7 @@ func (s *suite) parallel(ctx context.Context) (string, error) {
 // invents asks for one member more than there are.
 func (s *suite) invents(ctx context.Context) (string, error) {
 	if len(s.peers) == 0 {
-		return "", noPeers
+		return "", errNoPeers
 	}
 	req := s.request()
 	req.Size = len(s.peers) + 1

@@ -67,7 +67,6 @@ func (r Report) OK() bool {
 
 // TB is what Test needs of a *testing.T.
 type TB interface {
-	Helper()
 	Context() context.Context
 	Logf(format string, args ...any)
 	Errorf(format string, args ...any)
@@ -75,7 +74,6 @@ type TB interface {
 
 // Test runs the checks and fails the test for each that fails.
 func Test(t TB, path string, opts Options) {
-	t.Helper()
 	for _, c := range Run(t.Context(), path, opts).Checks {
 		if c.Status == Fail {
 			t.Errorf("%s (rule %s): %s", c.Name, c.Rule, c.Reason)
@@ -218,7 +216,7 @@ func infoRequest() plugins.Request {
 }
 
 func (s *suite) request() plugins.Request {
-	return plugins.Request{
+	return plugins.Request{ //nolint:gosec // the token is the name of a cluster
 		Version: plugins.Version, Verb: plugins.VerbDiscover, Timeout: s.Timeout.Seconds(),
 		Parameters: s.Parameters, Size: s.Size, Token: "etcd-cluster-1",
 		Node: plugins.Node{Hostname: "host-a.example.org", Addresses: []string{"192.0.2.10"}},

@@ -111,7 +111,7 @@ func removeLeft(t *testing.T, r plugintest.Report) {
 	t.Helper()
 	for _, c := range r.Checks {
 		_, list, ok := strings.Cut(c.Reason, "left files in its working directory: ")
-		for _, f := range strings.Split(list, ", ") {
+		for f := range strings.SplitSeq(list, ", ") {
 			if ok {
 				if err := os.RemoveAll(filepath.Dir(f)); err != nil {
 					t.Error(err)

@@ -41,15 +41,15 @@ type Result struct {
 type Reason int
 
 const (
-	// NotStarted: the system could not start it.
+	// NotStarted says that the system could not start it.
 	NotStarted Reason = iota + 1
-	// TimedOut: it was killed at the deadline.
+	// TimedOut says that it was killed at the deadline.
 	TimedOut
-	// Flooded: it printed more than plugins.MaxResponse; it was killed.
+	// Flooded says that it printed more than plugins.MaxResponse; it was killed.
 	Flooded
-	// HeldOpen: it exited, but a process it left behind held its stdout open.
+	// HeldOpen says that it exited, but a process it left behind held its stdout open.
 	HeldOpen
-	// Killed: a signal killed it, which was not ours.
+	// Killed says that a signal killed it, which was not ours.
 	Killed
 )
 
@@ -156,7 +156,7 @@ func notStarted(path string, err error) error {
 		return e
 	}
 	e.Msg = "could not be started: it is there, but not the loader that it is linked with (link it statically)"
-	if f, oerr := os.Open(path); oerr == nil {
+	if f, oerr := os.Open(path); oerr == nil { //nolint:gosec // it was about to be run
 		defer func() { _ = f.Close() }() //nolint:errcheck // it was only read
 		head, rerr := io.ReadAll(io.LimitReader(f, 256))
 		if line, _, ok := bytes.Cut(head, []byte("\n")); rerr == nil && ok && bytes.HasPrefix(line, []byte("#!")) {

@@ -82,7 +82,11 @@ func TestBusyText(t *testing.T) {
 	if _, err := Do(t.Context(), Call{Path: path}); !errors.Is(err, syscall.ETXTBSY) {
 		t.Skipf("this system does not mind: %v", err)
 	}
-	time.AfterFunc(30*time.Millisecond, func() { _ = f.Close() })
+	time.AfterFunc(30*time.Millisecond, func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	if res, err := Do(t.Context(), Call{Path: path}); err != nil || string(res.Stdout) != "ok\n" {
 		t.Errorf("got %q, %v", res.Stdout, err)
 	}
