@@ -110,8 +110,9 @@ func (a *agent) match(peers []discovery.Peer) (Found, error) {
 // local is what this node says of itself.
 func (a *agent) local() (discovery.Local, error) {
 	addrs, err := discovery.LocalAddrs(a.Interface)
-	if err != nil {
-		return discovery.Local{}, err
+	told := a.SelfName != "" || a.SelfIP.IsValid()
+	if err != nil && (!told || a.Interface != "") {
+		return discovery.Local{}, err // who is told the answer needs no list
 	}
 	host, err := os.Hostname()
 	if err != nil {
