@@ -10,6 +10,7 @@ import (
 	"slices"
 	"syscall"
 
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/seed/internal/membersdb"
@@ -234,7 +235,22 @@ func (a *apply) stageDB() (err error) {
 			return err
 		}
 	}
-	return stage.Private(func() error { return membersdb.Write(a.data.Path(dbFile), a.members) })
+	return stage.Private(func() error { return membersdb.Write(a.data.Path(dbFile), a.unpublished()) })
+}
+
+// unpublished is the members as the bucket has them before anybody has run: to
+// etcd a member with client URLs has run, and would be refused its first start.
+// Only our own entry has some, since the handoff reads them there.
+func (a *apply) unpublished() []*membership.Member {
+	list := make([]*membership.Member, 0, len(a.members))
+	for _, m := range a.members {
+		entry := *m
+		if m.ID != a.MemberID {
+			entry.ClientURLs = nil
+		}
+		list = append(list, &entry)
+	}
+	return list
 }
 
 func (a *apply) stageWAL() (err error) {
