@@ -48,9 +48,9 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	results.Machine = machine()
 	status := m.Run()
 	if status == 0 && len(results.Goals) > 0 {
-		results.Machine = machine()
 		fmt.Println(results.markdown())
 		if results.parts < 2 {
 			fmt.Println("RESULTS.md is left as it is: not all benchmarks were run.")

@@ -109,6 +109,11 @@ func machine() string {
 	if err != nil {
 		kernel = []byte("unknown")
 	}
-	return fmt.Sprintf("%d CPUs (%s), %s kernel %s, %s, %s", runtime.NumCPU(), runtime.GOARCH, runtime.GOOS,
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		load = []byte("unknown ")
+	}
+	before, _, _ := strings.Cut(string(load), " ")
+	return fmt.Sprintf("%d CPUs (%s, load %s at the start), %s kernel %s, %s, %s", runtime.NumCPU(), runtime.GOARCH, before, runtime.GOOS,
 		strings.TrimSpace(string(kernel)), runtime.Version(), time.Now().UTC().Format(time.DateOnly))
 }
