@@ -81,6 +81,10 @@ func (a *apply) prepare() error {
 	if a.dirs, err = a.Plan.dirs.resolved(); err != nil {
 		return err
 	}
+	// A directory that is to be refused is not touched, not even by a lock.
+	if err := a.look(); err != nil {
+		return err
+	}
 	if err := a.mkdir(a.dirs.data); err != nil {
 		return err
 	}
@@ -103,14 +107,18 @@ func (a *apply) prepare() error {
 	if err != nil {
 		return err
 	}
+	if err := a.look(); err != nil {
+		return err
+	}
+	return clearSkeleton(a.dirs)
+}
+
+func (a *apply) look() error {
 	st, _, err := examine(a.dirs)
 	if err != nil {
 		return err
 	}
-	if err := refuse(st, a.Plan); err != nil {
-		return err
-	}
-	return clearSkeleton(a.dirs)
+	return refuse(st, a.Plan)
 }
 
 // refuse lets nothing but an empty directory pass.
@@ -345,13 +353,13 @@ func (a *apply) explain(err error) error {
 	}
 	path := a.DataDir
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		path = filepath.Dir(pe.Path)
+		path = nearest(pe.Path)
 	}
 	switch {
 	case errors.Is(err, syscall.EROFS):
 		msg += ": " + path + " is on a read-only file system: mount the volume read-write"
 	case errors.Is(err, fs.ErrPermission):
-		msg += fmt.Sprintf(": %s cannot be written by uid %d, gid %d", describe(nearest(path)), os.Geteuid(), os.Getegid())
+		msg += fmt.Sprintf(": %s cannot be written by uid %d, gid %d", describe(path), os.Geteuid(), os.Getegid())
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		msg += ": no space (or quota) left for two WAL segments of 64 MB and the database: use a larger volume"
 	}

@@ -130,8 +130,10 @@ func removeHalf(dirs layout) error {
 func clearSkeleton(dirs layout) error {
 	for _, name := range []string{innerWALDir, snapDir, memberDir} {
 		path := filepath.Join(dirs.data, name)
-		err := os.Remove(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
 			return &Error{Kind: Write, Msg: path + " is in the way of the seed; if it is a mount point, mount the volume at data-dir or use wal-dir", Err: err}
 		}
 	}

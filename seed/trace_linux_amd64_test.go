@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -201,23 +200,6 @@ func (tr *tracer) leave(tid int, c *call, regs *syscall.PtraceRegs) error {
 		c.data, c.size = content(c.path)
 	}
 	return nil
-}
-
-// content is a file's beginning without trailing zeros, and its size. All that a
-// seed writes is in its first page or in a small database.
-func content(path string) ([]byte, int64) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return nil, 0
-	}
-	buf := make([]byte, 1<<20)
-	n, _ := io.ReadFull(f, buf)
-	return bytes.TrimRight(buf[:n], "\x00"), info.Size()
 }
 
 // describe turns registers into a call, or nil where it is not one to watch.
