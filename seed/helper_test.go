@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
@@ -60,4 +61,12 @@ func appendState(t testing.TB, segment string) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// bump lets a database look as if an etcd had applied more.
+func bump(t testing.TB, data string) {
+	t.Helper()
+	edit(t, data, func(tx *bolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 70})
+	})
 }
