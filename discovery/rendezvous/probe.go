@@ -172,7 +172,7 @@ func plain(err error, u *url.URL) string {
 		return u.Host + ": " + sys.Error()
 	case errors.Is(err, io.EOF):
 		return u.Host + " closed the connection"
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"), strings.Contains(err.Error(), "does not look like a TLS handshake"):
 		return u.Host + " speaks plain HTTP, this node expects TLS"
 	case strings.Contains(err.Error(), "malformed HTTP response"):
 		return u.Host + " does not speak plain HTTP (does it expect TLS?)"

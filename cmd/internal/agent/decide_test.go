@@ -110,63 +110,119 @@ func abc() rendezvous.Plan {
 	return rendezvous.Plan{Self: "a1", Members: []rendezvous.Member{{ID: "a1", Name: "a"}, {ID: "b1", Name: "b"}, {ID: "c1", Name: "c"}}}
 }
 
-// TestDecideProduct decides the whole product of states of three members.
-func TestDecideProduct(t *testing.T) {
-	rows := table()
-	used := make(map[Rule]int)
-	n := 0
+// product decides the whole product of states of three members, up to the
+// first state that is not decided as the specification says.
+func product(rows []row) (wrong string, states int, used map[Rule]int) {
+	used = make(map[Rule]int)
 	plan := abc()
-	for disk := DiskEmpty; disk <= DiskDamaged; disk++ {
-		for _, pol := range policies() {
+	for _, b := range peerStates() {
+		for _, c := range peerStates() {
+			b.Member, c.Member = plan.Members[1], plan.Members[2]
+			peers := []rendezvous.PeerView{b, c}
 			for self := rendezvous.Silent; self <= rendezvous.Double; self++ {
-				for flags := range 4 {
-					for _, b := range peerStates() {
-						for _, c := range peerStates() {
-							b.Member, c.Member = plan.Members[1], plan.Members[2]
+				for _, pol := range policies() {
+					for flags := range 4 {
+						for disk := DiskEmpty; disk <= DiskDamaged; disk++ {
 							in := &Input{
 								Disk: disk, Members: 3, AskNobody: pol.none, Existing: pol.existing, Without: pol.without, Expired: flags&1 != 0,
-								View: rendezvous.View{Plan: plan, Fresh: flags&2 != 0, Self: self, Peers: []rendezvous.PeerView{b, c}},
+								View: rendezvous.View{Plan: plan, Fresh: flags&2 != 0, Self: self, Peers: peers},
 							}
 							got := decide(rows, in)
 							step, status := expected(in)
 							if got.Step != step || got.Status != status {
-								t.Fatalf("disk %d, policy %s, self %v, expired %t, fresh %t, b %v/%v/%t, c %v/%v/%t: got %v %d (%s), want %v %d",
-									disk, pol.name, self, in.Expired, in.View.Fresh, b.Now, b.Proven, b.Steady, c.Now, c.Proven, c.Steady, got.Step, got.Status, got.Rule, step, status)
+								return fmt.Sprintf("disk %d, policy %s, self %v, expired %t, fresh %t, b %v/%v/%t, c %v/%v/%t: got %v %d (%s), want %v %d",
+									disk, pol.name, self, in.Expired, in.View.Fresh, b.Now, b.Proven, b.Steady, c.Now, c.Proven, c.Steady, got.Step, got.Status, got.Rule, step, status), states, used
 							}
 							used[got.Rule]++
-							n++
+							states++
 						}
 					}
 				}
 			}
 		}
 	}
+	return "", states, used
+}
+
+func TestDecideProduct(t *testing.T) {
+	rows := table()
+	wrong, states, used := product(rows)
+	if wrong != "" {
+		t.Fatal(wrong)
+	}
 	for _, r := range rows {
 		if used[r.rule] == 0 && r.rule != RuleAlone && r.rule != RulePendingAlone {
 			t.Errorf("no state of the product reaches the row %q", r.rule)
 		}
 	}
-	t.Logf("%d states", n)
+	t.Logf("%d states", states)
+}
+
+// TestDecideMutants: each row that is left out, and each that decides
+// something else, is found by the product.
+func TestDecideMutants(t *testing.T) {
+	alone := func(rows []row) string {
+		for _, tt := range aloneCases() {
+			if got := decide(rows, &tt.in); got.Step != tt.want || got.Rule != tt.rule {
+				return tt.name
+			}
+		}
+		return ""
+	}
+	survives := func(rows []row) bool {
+		if alone(rows) != "" {
+			return false
+		}
+		wrong, _, _ := product(rows)
+		return wrong == ""
+	}
+	for i, r := range table() {
+		if survives(slices.Delete(table(), i, i+1)) {
+			t.Errorf("nobody misses the row %q", r.rule)
+		}
+		rows := table()
+		rows[i].step = StepWait
+		if r.step == StepWait {
+			rows[i].step = StepRelease
+		}
+		if survives(rows) {
+			t.Errorf("nobody sees that the row %q decides %v", r.rule, rows[i].step)
+		}
+		if r.status == 0 {
+			continue
+		}
+		rows = table()
+		rows[i].status++
+		if survives(rows) {
+			t.Errorf("nobody sees the status of the row %q", r.rule)
+		}
+	}
 }
 
 // TestDecideAlone: one member asks nobody, and waits for nobody.
 func TestDecideAlone(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		in   Input
-		want Step
-		rule Rule
-	}{
-		{"empty", Input{Disk: DiskEmpty, Members: 1}, StepSeedAlone, RuleAlone},
-		{"pending", Input{Disk: DiskPending, Members: 1}, StepRelease, RulePendingAlone},
-		{"existing", Input{Disk: DiskEmpty, Members: 1, Existing: true}, StepRefuse, RuleExisting},
-		{"ours", Input{Disk: DiskOurs, Members: 1}, StepKeep, RuleOurs},
-	} {
+	for _, tt := range aloneCases() {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := Decide(tt.in); got.Step != tt.want || got.Rule != tt.rule {
 				t.Errorf("got %v by %q, want %v by %q", got.Step, got.Rule, tt.want, tt.rule)
 			}
 		})
+	}
+}
+
+type aloneCase struct {
+	name string
+	in   Input
+	want Step
+	rule Rule
+}
+
+func aloneCases() []aloneCase {
+	return []aloneCase{
+		{"empty", Input{Disk: DiskEmpty, Members: 1}, StepSeedAlone, RuleAlone},
+		{"pending", Input{Disk: DiskPending, Members: 1}, StepRelease, RulePendingAlone},
+		{"existing", Input{Disk: DiskEmpty, Members: 1, Existing: true}, StepRefuse, RuleExisting},
+		{"ours", Input{Disk: DiskOurs, Members: 1}, StepKeep, RuleOurs},
 	}
 }
 

@@ -35,6 +35,12 @@ func TestScriptFirstBoot(t *testing.T) {
 	}
 }
 
+// TestScriptFirstBootBarrier: nobody is released before all have committed.
+func TestScriptFirstBootBarrier(t *testing.T) {
+	s := script{t, trioWorld(budget{boot: 3})}.do(move{mBoot, 0, 0}, move{mBoot, 1, 0}, move{mBoot, 2, 0})
+	s.round(0, 0, 1, 1).round(0, 1, 0, 1).wantDisk(0, true, true).wantDisk(1, true, true).wantDisk(2, false, false)
+}
+
 // TestScriptUnpublishedPeer: 1 voted and acknowledged, and died before anybody
 // applied what it publishes; its disk is lost. 2 shows it as never started,
 // which proves nothing.
@@ -211,8 +217,11 @@ func TestScriptOneWay(t *testing.T) {
 func TestScriptStuckOnOldPlan(t *testing.T) {
 	w := newWorld([][]int8{{0, 1, 2}, {0, 1, 2}}, []int8{0, 1, 2}, []int8{0, 0, 0}, budget{boot: 3, flip: 3})
 	s := script{t, w}.do(move{mBoot, 0, 0}, move{mBoot, 1, 0}, move{mBoot, 2, 0}).round(0, 0).wantDisk(0, true, true)
-	s.round(1, 2).do(move{mFlip, 0, 0}, move{mFlip, 1, 0}, move{mFlip, 2, 0})
-	_ = s
+	s.do(move{mFlip, 0, 0}, move{mFlip, 1, 0}, move{mFlip, 2, 0})
+	for range 4 {
+		s.round(0, 1, 2)
+	}
+	s.wantDisk(0, true, true).wantDisk(1, false, false).wantDisk(2, false, false)
 	r := explore(w, 20_000)
 	if r.err != nil {
 		t.Fatal(r.err)

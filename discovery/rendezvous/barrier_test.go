@@ -1,0 +1,422 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+)
+
+// freePort returns addresses of loopback that are free at this moment.
+func freeURLs(t *testing.T, scheme string, n int) []string {
+	t.Helper()
+	urls := make([]string, 0, n)
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		urls = append(urls, scheme+"://"+l.Addr().String())
+	}
+	return urls
+}
+
+func planAt(urls []string, self int) Plan {
+	p := Plan{Digest: "d", ClusterID: "c1"}
+	for i, u := range urls {
+		p.Members = append(p.Members, Member{ID: ID(fmt.Sprintf("a%d", i)), Name: fmt.Sprintf("m%d", i), PeerURLs: []string{u}})
+	}
+	p.Self = p.Members[self].ID
+	return p
+}
+
+func startAt(t *testing.T, urls []string, self int, tls TLS) *Barrier {
+	t.Helper()
+	b, err := Start(t.Context(), Config{Plan: planAt(urls, self), State: Waiting, Listen: []string{urls[self]}, TLS: tls, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func standings(v View) string {
+	out := v.Self.String()
+	for i := range v.Peers {
+		out += " " + v.Peers[i].Now.String()
+		if v.Peers[i].Steady {
+			out += "!"
+		}
+	}
+	return out
+}
+
+func TestBarrierMeets(t *testing.T) {
+	urls := freeURLs(t, "http", 3)
+	a := startAt(t, urls, 0, TLS{})
+	if got := standings(a.Round(t.Context())); got != "mine silent silent" {
+		t.Errorf("alone: %s", got)
+	}
+	b, c := startAt(t, urls, 1, TLS{}), startAt(t, urls, 2, TLS{})
+	for _, x := range []*Barrier{a, b, c} {
+		x.Round(t.Context())
+		v := x.Round(t.Context())
+		if got := standings(v); got != "mine waiting! waiting!" {
+			t.Errorf("together: %s", got)
+		}
+	}
+	b.Advance(Committed)
+	b.Round(t.Context())
+	select {
+	case <-a.News():
+	case <-time.After(time.Second):
+		t.Error("a call with news did not wake the peer")
+	}
+	if got := standings(a.Round(t.Context())); got != "mine committed! waiting!" {
+		t.Errorf("b is committed: %s", got)
+	}
+	b.Advance(Released)
+	done := make(chan struct{})
+	go func() { defer close(done); b.Farewell(t.Context(), 10*time.Second) }()
+	a.Round(t.Context())
+	select {
+	case <-done:
+		t.Error("left before c had come")
+	case <-time.After(50 * time.Millisecond):
+	}
+	c.Round(t.Context())
+	select {
+	case <-done:
+	case <-time.After(time.Second):
+		t.Error("everybody has come, and it stays")
+	}
+}
+
+// TestBarrierQuiet: agents that know all of each other do not wake each other for ever.
+func TestBarrierQuiet(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	a, b := startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{})
+	for range 2 {
+		a.Round(t.Context())
+		b.Round(t.Context())
+	}
+	for len(a.News())+len(b.News()) > 0 {
+		select {
+		case <-a.News():
+		case <-b.News():
+		}
+	}
+	a.Round(t.Context())
+	b.Round(t.Context())
+	if len(a.News())+len(b.News()) > 0 {
+		t.Error("a call without news wakes")
+	}
+}
+
+func TestBarrierDouble(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	startAt(t, urls, 0, TLS{})
+	other, err := newBarrier(Config{Plan: planAt(urls, 0), State: Waiting, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := other.Round(t.Context()).Self; got != Double {
+		t.Errorf("another run at my URL: %v", got)
+	}
+}
+
+// TestListener: only the one path, and never a status that stops an etcd.
+func TestListener(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	startAt(t, urls, 0, TLS{})
+	for _, tt := range []struct {
+		name, method, path string
+		want               int
+	}{
+		{"state", http.MethodGet, Path, 200},
+		{"state by post", http.MethodPost, Path, 404},
+		{"state with a query", http.MethodGet, Path + "?x=1", 404},
+		{"state and more", http.MethodGet, Path + "/x", 404},
+		{"raft", http.MethodPost, "/raft", 404},
+		{"raft stream", http.MethodGet, "/raft/stream/message/1", 404},
+		{"raft probing", http.MethodGet, "/raft/probing", 404},
+		{"members", http.MethodGet, "/members", 404},
+		{"version", http.MethodGet, "/version", 404},
+		{"up and down", http.MethodGet, "/x/../etcdinit/v1/state", 404},
+		{"options", http.MethodOptions, "/raft", 404},
+		{"connect-like", http.MethodPut, "/", 404},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, urls[0]+tt.path, strings.NewReader(strings.Repeat("x", 1000)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr := &http.Transport{DisableKeepAlives: true}
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if resp.StatusCode != tt.want {
+				t.Errorf("%s %s: %d, want %d", tt.method, tt.path, resp.StatusCode, tt.want)
+			}
+		})
+	}
+}
+
+// TestOverload: beyond the limit of requests, 503.
+func TestOverload(t *testing.T) {
+	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) Answer { return Answer{} }}
+	s.busy <- struct{}{}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, http.NoBody))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("status %d", w.Code)
+	}
+	<-s.busy
+	w = httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, http.NoBody))
+	if w.Code != http.StatusOK || len(s.busy) != 0 {
+		t.Errorf("status %d, %d still busy", w.Code, len(s.busy))
+	}
+}
+
+// TestSlowLoris: connections that say nothing are ended, and while one host
+// holds all that it gets, another one is still answered.
+func TestSlowLoris(t *testing.T) {
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	url := fmt.Sprintf("http://127.0.0.1:%d", port)
+	b, err := Start(t.Context(), Config{Plan: planAt([]string{url, "http://127.0.0.1:1"}, 0), State: Waiting, Listen: []string{fmt.Sprintf("http://0.0.0.0:%d", port)}, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	var held []net.Conn
+	for range 3 * maxPerHost {
+		c, err := from.DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			t.Skipf("no loopback alias here: %v", err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "GET /etcdinit/v1/state HTTP/1.1\r\nX: "); err != nil {
+			continue
+		}
+		held = append(held, c)
+	}
+	if got := b.Round(t.Context()).Self; got != Mine {
+		t.Errorf("with a slow host at the door, my own probe sees: %v", got)
+	}
+	start := time.Now()
+	for _, c := range held {
+		if err := c.SetReadDeadline(time.Now().Add(3 * ioTimeout)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := io.Copy(io.Discard, c)
+		var timeout net.Error
+		if errors.As(err, &timeout) && timeout.Timeout() {
+			t.Fatalf("a connection that says nothing is held for more than %v", time.Since(start))
+		}
+	}
+}
+
+// TestLyingNeighbours: what may sit at a peer's URL, and what is made of it.
+func TestLyingNeighbours(t *testing.T) {
+	ok := func(body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != Path {
+				http.NotFound(w, r)
+				return
+			}
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	member := func(id string) string {
+		return `{"format":1,"digest":"d","clusterID":"c1","memberID":"` + id + `","nonce":"n","state":"committed"}`
+	}
+	etcd := func(header, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/members" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("X-Etcd-Cluster-Id", header)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		h      http.HandlerFunc
+		want   Standing
+		detail string
+	}{
+		{"an agent", ok(member("a1")), IsCommitted, ""},
+		{"another member's agent", ok(member("a0")), Astray, ""},
+		{"a web server", ok("<html>hello</html>"), Unknown, "not an agent's JSON"},
+		{"a newer agent", ok(`{"format":9}`), Unknown, "same version"},
+		{"a flood", ok(strings.Repeat("x", 2*maxAnswer)), Unknown, "more than"},
+		{"404 for all", http.NotFound, Unknown, "neither"},
+		{"403 for all", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, Unknown, "neither"},
+		{"a redirect to an agent", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 302) }, Unknown, "HTTP 302"},
+		{"busy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, Silent, "busy"},
+		{"hangs up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Silent, "closed the connection"},
+		{"etcd of mine", etcd("00000000000000c1", `[{"id":161,"name":"m0","peerURLs":[]}]`), Running, ""},
+		{"etcd of mine that lists nobody", etcd("c1", `[]`), Running, ""},
+		{"etcd of mine, null", etcd("c1", `null`), Running, ""},
+		{"etcd of others", etcd("c9", `[]`), Foreign, ""},
+		{"no cluster ID", etcd("", `[]`), Unknown, "no cluster ID"},
+		{"cluster ID 0", etcd("0", `[]`), Unknown, "no cluster ID"},
+		{"a cluster ID of nonsense", etcd("zz", `[]`), Unknown, "no cluster ID"},
+		{"a list of nonsense", etcd("c1", `{"x":`), Unknown, "no list"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := httptest.NewServer(tt.h)
+			defer srv.Close()
+			urls := append(freeURLs(t, "http", 1), srv.URL)
+			v := startAt(t, urls, 0, TLS{}).Round(t.Context())
+			if p := v.Peers[0]; p.Now != tt.want || !strings.Contains(p.Last.Detail, tt.detail) {
+				t.Errorf("got %v (%s), want %v (%s)", p.Now, p.Last.Detail, tt.want, tt.detail)
+			}
+		})
+	}
+}
+
+// TestRoundIsBounded: a peer that takes the connection and is silent does not
+// hold a round for longer than its time.
+func TestRoundIsBounded(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	b := startAt(t, append(freeURLs(t, "http", 1), "http://"+l.Addr().String()), 0, TLS{})
+	start := time.Now()
+	v := b.Round(t.Context())
+	if took := time.Since(start); took > RoundTime+time.Second || v.Peers[0].Now != Silent {
+		t.Errorf("%v after %v", v.Peers[0].Now, took)
+	}
+	if !strings.Contains(v.Peers[0].Last.Detail, "no answer") {
+		t.Errorf("detail: %s", v.Peers[0].Last.Detail)
+	}
+}
+
+// TestProxyIsNotUsed: a proxy's answer would not be a peer's.
+func TestProxyIsNotUsed(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	t.Setenv("http_proxy", "http://127.0.0.1:1")
+	urls := freeURLs(t, "http", 2)
+	a := startAt(t, urls, 0, TLS{})
+	startAt(t, urls, 1, TLS{})
+	if got := standings(a.Round(t.Context())); got != "mine waiting" {
+		t.Error(got)
+	}
+}
+
+// TestTaken: who has the listen address already.
+func TestTaken(t *testing.T) {
+	start := func(url string) error {
+		_, err := Start(t.Context(), Config{Plan: planAt([]string{url, "http://127.0.0.1:1"}, 0), State: Waiting, Listen: []string{url}, Log: zaptest.NewLogger(t)})
+		return err
+	}
+	urls := freeURLs(t, "http", 2)
+	startAt(t, urls, 0, TLS{})
+	var taken *Taken
+	if err := start(urls[0]); !errors.As(err, &taken) || !strings.Contains(err.Error(), "another etcdinit already runs here") {
+		t.Errorf("by an agent: %v", err)
+	}
+	for _, tt := range []struct{ name, cluster, want string }{
+		{"etcd", "c9", "etcd already runs here"},
+		{"another program", "", "taken by another program"},
+	} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/members" || tt.cluster == "" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("X-Etcd-Cluster-Id", tt.cluster)
+			_, _ = io.WriteString(w, "[]")
+		}))
+		if err := start(srv.URL); !errors.As(err, &taken) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("by %s: %v", tt.name, err)
+		}
+		srv.Close()
+	}
+}
+
+func TestSurvey(t *testing.T) {
+	urls := freeURLs(t, "http", 3)
+	startAt(t, urls, 1, TLS{})
+	startAt(t, urls, 2, TLS{})
+	v, err := Survey(context.Background(), Config{Plan: planAt(urls, 0), State: Waiting, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := standings(v); got != "silent waiting! waiting!" {
+		t.Error(got)
+	}
+}
+
+func TestBucket(t *testing.T) {
+	k := bucket{tokens: wakeBurst}
+	now := time.Unix(0, 0)
+	taken := 0
+	for range 1000 {
+		if k.take(now) {
+			taken++
+		}
+	}
+	if taken != wakeBurst {
+		t.Errorf("%d at once", taken)
+	}
+	for range 40 {
+		now = now.Add(wakeEvery / 4)
+		if k.take(now) {
+			taken++
+		}
+	}
+	if taken != wakeBurst+10 {
+		t.Errorf("%d after a while", taken)
+	}
+}
+
+// TestConnLimit: one host gets its share, all hosts together get theirs.
+func TestConnLimit(t *testing.T) {
+	c := &connLimit{perHost: make(map[string]int)}
+	got := 0
+	for c.enter("192.0.2.1") {
+		got++
+	}
+	if got != maxPerHost {
+		t.Errorf("one host has %d connections", got)
+	}
+	for i := range 2 * maxConns {
+		if c.enter(fmt.Sprintf("192.0.2.%d", 2+i%200)) {
+			got++
+		}
+	}
+	if got != maxConns {
+		t.Errorf("all hosts have %d connections", got)
+	}
+	c.leave("192.0.2.1")
+	if !c.enter("192.0.2.1") {
+		t.Error("a connection that was closed still counts")
+	}
+}
