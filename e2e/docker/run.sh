@@ -8,7 +8,7 @@
 #   ETCDINIT_IMAGE_ARCHIVE  keep the image as this docker archive
 #   ETCDINIT_IMAGE_NAME     under this name (etcdinit:test)
 #
-# Needs root, dockerd, containerd, runc, go, and busybox (static).
+# Needs root, dockerd, containerd, runc, go, jq, and busybox (static).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d "${TMPDIR:-/tmp}/etcdinit-docker-XXXXXX")
@@ -56,9 +56,15 @@ cp "$busybox" "$work/builder/bin/busybox"
 for applet in sh cat ls; do ln -s busybox "$work/builder/bin/$applet"; done
 cp -a "$(go env GOROOT)" "$work/builder/usr/local/go"
 rm -rf "$work/builder/usr/local/go/test" "$work/builder/usr/local/go/api" "$work/builder/usr/local/go/doc"
-GOMODCACHE=$work/mod GOFLAGS=-modcacherw GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" go mod download
-mv "$work/mod/cache/download" "$work/builder/modules/proxy"
-rm -rf "$work/mod"
+proxy=$work/builder/modules/proxy cache=$(go env GOMODCACHE)/cache/download
+{
+	go mod download -json | jq -r '.Info, .GoMod, .Zip'
+	# The module graph reads the go.mod of more modules than the build downloads.
+	sed -n 's#^\([^ ]*\) \([^ /]*\)/go.mod .*#\1/@v/\2.mod#p' go.sum | sed 's#[A-Z]#!\L&#g' | sed "s#^#$cache/#"
+} | sort -u >"$work/modules"
+while IFS= read -r file; do [ ! -f "$file" ] || printf '%s\0' "${file#"$cache"/}"; done <"$work/modules" >"$work/modules.present"
+mkdir -p "$proxy"
+tar -C "$cache" --null -T "$work/modules.present" -cf - | tar -C "$proxy" -xf -
 tar -C "$work/builder" -cf - . | docker import --change 'ENV PATH=/usr/local/go/bin:/bin GOTOOLCHAIN=local HOME=/tmp' - etcdinit-builder:test >/dev/null
 rm -rf "$work/builder"
 
