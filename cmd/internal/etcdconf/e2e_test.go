@@ -206,7 +206,7 @@ func TestHandoffToRealEtcd(t *testing.T) {
 		t.Run(minor, func(t *testing.T) {
 			forms := map[string]func(*testing.T, *node) (args, environ []string){
 				"env file": func(_ *testing.T, n *node) ([]string, []string) {
-					return nil, envFileOver(n.variables(), EnvFile(n.handoff()))
+					return []string{}, envFileOver(n.variables(), EnvFile(n.handoff()))
 				},
 				"exec by environment": func(t *testing.T, n *node) ([]string, []string) {
 					t.Helper()
@@ -225,11 +225,11 @@ func TestHandoffToRealEtcd(t *testing.T) {
 				},
 				"resolved file": func(t *testing.T, n *node) ([]string, []string) {
 					t.Helper()
-					return resolvedFor(t, n, n.static(t), nil)
+					return resolvedFor(t, n, n.static(t), nil), []string{"ETCD_NAME=ignored"}
 				},
 				"resolved file from variables": func(t *testing.T, n *node) ([]string, []string) {
 					t.Helper()
-					return resolvedFor(t, n, "", n.variables())
+					return resolvedFor(t, n, "", n.variables()), n.variables()
 				},
 				"exec with a file": func(t *testing.T, n *node) ([]string, []string) {
 					t.Helper()
@@ -237,7 +237,7 @@ func TestHandoffToRealEtcd(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					args, _ := resolvedFor(t, n, n.static(t), nil)
+					args := resolvedFor(t, n, n.static(t), nil)
 					argv, env, err := c.Exec(n.handoff(), []string{"etcd", "--config-file", c.File}, []string{"ETCD_CONFIG_FILE=" + c.File}, strings.TrimPrefix(args[0], "--config-file="))
 					if err != nil {
 						t.Fatal(err)
@@ -264,7 +264,7 @@ func TestHandoffToRealEtcd(t *testing.T) {
 	}
 }
 
-func resolvedFor(t *testing.T, n *node, file string, environ []string) (args, env []string) {
+func resolvedFor(t *testing.T, n *node, file string, environ []string) []string {
 	t.Helper()
 	c, err := Load(file, nil, environ)
 	if err != nil {
@@ -276,7 +276,7 @@ func resolvedFor(t *testing.T, n *node, file string, environ []string) (args, en
 	}
 	path := filepath.Join(n.dir, "resolved.yaml")
 	write(t, path, string(out))
-	return []string{"--config-file=" + path}, nil
+	return []string{"--config-file=" + path}
 }
 
 // The precedence that Load keeps to is etcd's own, in every minor.

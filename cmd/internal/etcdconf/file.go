@@ -219,15 +219,15 @@ func (d *document) yamlError(err error) error {
 
 func typeError(e *json.UnmarshalTypeError) string {
 	value, _, _ := strings.Cut(e.Value, " ") // "number 1.5"
-	switch e.Type.Kind() {
-	case reflect.String:
+	switch e.Type {
+	case reflect.TypeFor[string]():
 		if value == "array" {
 			return "etcd reads one text here, not a sequence; several URLs are separated by commas"
 		}
 		return "etcd reads a text here, not a " + value + "; put it in quotes"
-	case reflect.Bool:
+	case reflect.TypeFor[bool]():
 		return "etcd reads true or false here, not a " + value
-	case reflect.Int:
+	case reflect.TypeFor[int]():
 		return "etcd reads a whole number here, not a " + value
 	default:
 		return "etcd reads a section here, not a " + value

@@ -230,7 +230,10 @@ func TestListenSelf(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			addr, _ := netip.ParseAddr(tt.addr)
+			var addr netip.Addr
+			if tt.addr != "" {
+				addr = netip.MustParseAddr(tt.addr)
+			}
 			if got := strings.Join(ListenSelf(strings.Fields(tt.listen), addr), " "); got != tt.want {
 				t.Errorf("got %s, want %s", got, tt.want)
 			}
