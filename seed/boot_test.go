@@ -15,27 +15,27 @@ import (
 )
 
 // freeURL is a URL on loopback that nobody listens on.
-func freeURL(t testing.TB) string {
-	t.Helper()
+func freeURL(tb testing.TB) string {
+	tb.Helper()
 	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	l, err := lc.Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer l.Close()
 	return "http://" + l.Addr().String()
 }
 
 // listen points an embedded server at its two URLs.
-func listen(t testing.TB, cfg *embed.Config, peer, client string) {
-	t.Helper()
+func listen(tb testing.TB, cfg *embed.Config, peer, client string) {
+	tb.Helper()
 	p, err := url.Parse(peer)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c, err := url.Parse(client)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{*p}, []url.URL{*p}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{*c}, []url.URL{*c}

@@ -6,15 +6,15 @@ import "strings"
 type ErrorKind int
 
 const (
-	// Invalid: the Spec cannot be seeded: names, URLs, learners (status 20).
+	// Invalid means that the Spec cannot be seeded: names, URLs, learners (status 20).
 	Invalid ErrorKind = iota + 1
-	// Write: a write failed and nothing was committed (status 31).
+	// Write means that a write failed and nothing was committed (status 31).
 	Write
-	// Busy: another process holds the directory (status 32).
+	// Busy means that another process holds the directory (status 32).
 	Busy
-	// Foreign: another member's or cluster's data (status 43).
+	// Foreign means another member's or cluster's data (status 43).
 	Foreign
-	// Damaged: corrupt or half-written (status 44).
+	// Damaged means corrupt or half-written (status 44).
 	Damaged
 )
 

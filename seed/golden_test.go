@@ -38,20 +38,20 @@ func trio(dir, self string) seed.Spec {
 	}
 }
 
-func mustPlan(t testing.TB, spec seed.Spec) *seed.Plan {
-	t.Helper()
+func mustPlan(tb testing.TB, spec seed.Spec) *seed.Plan {
+	tb.Helper()
 	p, err := seed.New(spec)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }
 
-func mustApply(t testing.TB, spec seed.Spec) *seed.Plan {
-	t.Helper()
-	p := mustPlan(t, spec)
-	if err := p.Apply(t.Context(), zap.NewNop()); err != nil {
-		t.Fatal(err)
+func mustApply(tb testing.TB, spec seed.Spec) *seed.Plan {
+	tb.Helper()
+	p := mustPlan(tb, spec)
+	if err := p.Apply(tb.Context(), zap.NewNop()); err != nil {
+		tb.Fatal(err)
 	}
 	return p
 }

@@ -2,11 +2,15 @@ package seed_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/storage/wal"
@@ -45,28 +49,95 @@ func content(path string) ([]byte, int64) {
 var nop = zap.NewNop()
 
 // appendState lets a log say that its member has voted.
-func appendState(t testing.TB, segment string) {
-	t.Helper()
+func appendState(tb testing.TB, segment string) {
+	tb.Helper()
 	dir := filepath.Dir(segment)
 	w, err := wal.Open(nop, dir, &walpb.Snapshot{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if _, _, _, err := w.ReadAll(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := w.Save(&raftpb.HardState{Term: new(uint64(2)), Vote: new(uint64(7)), Commit: new(uint64(3))}, nil); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // bump lets a database look as if an etcd had applied more.
-func bump(t testing.TB, data string) {
-	t.Helper()
-	edit(t, data, func(tx *bolt.Tx) error {
+func bump(tb testing.TB, data string) {
+	tb.Helper()
+	edit(tb, data, func(tx *bolt.Tx) error {
 		return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 70})
 	})
+}
+
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func remove(tb testing.TB, path string) {
+	tb.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func rename(tb testing.TB, from, to string) {
+	tb.Helper()
+	if err := os.Rename(from, to); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// tree is a directory's names, modes, times and sizes: what a reader must not change.
+func tree(tb testing.TB, dirs ...string) []string {
+	tb.Helper()
+	var list []string
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			line := fmt.Sprintf("%s %s %d %s", path, info.Mode(), info.Size(), info.ModTime().Format(time.RFC3339Nano))
+			if info.Mode().IsRegular() {
+				data, _ := content(path)
+				line += fmt.Sprintf(" %x", sha256.Sum256(data))
+			}
+			list = append(list, line)
+			return nil
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return list
+}
+
+// edit changes the members bucket's database as an etcd might have.
+func edit(tb testing.TB, dataDir string, fn func(tx *bolt.Tx) error) {
+	tb.Helper()
+	db, err := bolt.Open(filepath.Join(dataDir, "member", "snap", "db"), 0o600, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := db.Update(fn); err != nil {
+		tb.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		tb.Fatal(err)
+	}
 }

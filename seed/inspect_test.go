@@ -1,89 +1,18 @@
 package seed_test
 
 import (
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 
 	"github.com/etcdinit/etcdinit/seed"
 )
-
-func write(t testing.TB, path, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func remove(t testing.TB, path string) {
-	t.Helper()
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func rename(t testing.TB, from, to string) {
-	t.Helper()
-	if err := os.Rename(from, to); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// tree is a directory's names, modes, times and sizes: what a reader must not change.
-func tree(t testing.TB, dirs ...string) []string {
-	t.Helper()
-	var list []string
-	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := d.Info()
-			if err != nil {
-				return err
-			}
-			line := fmt.Sprintf("%s %s %d %s", path, info.Mode(), info.Size(), info.ModTime().Format(time.RFC3339Nano))
-			if info.Mode().IsRegular() {
-				data, _ := content(path)
-				line += fmt.Sprintf(" %x", sha256.Sum256(data))
-			}
-			list = append(list, line)
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return list
-}
-
-// edit changes the members bucket's database as an etcd might have.
-func edit(t testing.TB, dataDir string, fn func(tx *bolt.Tx) error) {
-	t.Helper()
-	db, err := bolt.Open(filepath.Join(dataDir, "member", "snap", "db"), 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Update(fn); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestInspect goes through the kinds of directory that operators have brought.
 func TestInspect(t *testing.T) {
@@ -98,27 +27,33 @@ func TestInspect(t *testing.T) {
 	}{
 		{name: "no directory", make: func(*testing.T, string, string) {}, kind: seed.Empty},
 		{name: "lost+found only (WB-44)", kind: seed.Empty, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data+"/lost+found/x", "")
 		}, check: func(t *testing.T, st *seed.State, _, _ string) {
+			t.Helper()
 			if len(st.Foreign) > 0 || len(st.Leftovers) > 0 {
 				t.Errorf("%+v", st)
 			}
 		}},
 		{name: "unknown .part directory (DL-06)", kind: seed.Empty, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data+"/member.part/wal/"+firstSegment, "trunc")
 		}, check: func(t *testing.T, st *seed.State, data, _ string) {
+			t.Helper()
 			if !slices.Equal(st.Foreign, []string{data + "/member.part"}) || len(st.Leftovers) > 0 {
 				t.Errorf("%+v", st)
 			}
 		}},
 		{name: "empty skeleton", kind: seed.Empty, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			for _, d := range []string{"snap", "wal"} {
 				if err := os.MkdirAll(data+"/member/"+d, 0o700); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}},
-		{name: "valid", kind: seed.Valid, make: seeded("m1"), check: func(t *testing.T, st *seed.State, _, _ string) {
+		{name: "valid", kind: seed.Valid, make: seeded, check: func(t *testing.T, st *seed.State, _, _ string) {
+			t.Helper()
 			if !st.Pristine || st.Pending || st.Self == nil || st.Self.Name != "m1" || len(st.Members) != 3 ||
 				st.MemberID != 0x4036b1db24775ea0 || st.ClusterID != 0x64d937c925e41b58 || st.Segments != 1 || st.PackageDefault ||
 				!slices.Equal(st.Self.ClientURLs, []string{"http://127.0.0.1:23791"}) {
@@ -132,38 +67,47 @@ func TestInspect(t *testing.T) {
 			}
 		}},
 		{name: "log deleted (DL-03)", kind: seed.Broken, reason: []string{"member/snap/db exists but", "member/wal is missing or empty"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			remove(t, data+"/member/wal")
 		}},
 		{name: "log directory emptied (DL-03, DL-13)", kind: seed.Broken, reason: []string{"member/snap/db exists but", "member/wal is missing or empty"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			remove(t, data+"/member/wal/"+firstSegment)
 		}},
 		{name: "database deleted", kind: seed.Broken, reason: []string{"holds 1 WAL segments but", "member/snap/db is missing"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			remove(t, data+"/member/snap/db")
 		}},
 		{name: "a snapshot file alone", kind: seed.Broken, reason: []string{"0000000000000001-0000000000000004.snap exists but"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data+"/member/snap/0000000000000001-0000000000000004.snap", "x")
 		}},
 		{name: "old log in wal-dir, empty data-dir (DL-05 a)", separate: true, kind: seed.Broken, reason: []string{"member/snap/db is missing", "populated: wal-dir", "empty: data-dir"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			remove(t, data+"/member")
 		}},
 		{name: "data-dir full, wal-dir empty (DL-05 b)", separate: true, kind: seed.Broken, reason: []string{"populated: data-dir", "empty: wal-dir"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			remove(t, wal+"/"+firstSegment)
 		}},
 		{name: "data-dir full with its own log, wal-dir empty", separate: true, kind: seed.Broken, reason: []string{"member/wal holds 1 WAL segments, but wal-dir is"}, make: func(t *testing.T, data, _ string) {
-			seeded("m1")(t, data, "")
+			t.Helper()
+			seeded(t, data, "")
 		}},
-		{name: "separate wal-dir, valid (DL-05 c)", separate: true, kind: seed.Valid, make: seeded("m1"), check: func(t *testing.T, st *seed.State, data, _ string) {
+		{name: "separate wal-dir, valid (DL-05 c)", separate: true, kind: seed.Valid, make: seeded, check: func(t *testing.T, st *seed.State, data, _ string) {
+			t.Helper()
 			if _, err := os.Stat(data + "/member/wal"); err == nil || !st.Pristine {
 				t.Errorf("member/wal exists, or %+v", st)
 			}
 		}},
 		{name: "log of another member", kind: seed.Broken, reason: []string{"is the log of member", "do not belong together"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			foreign := t.TempDir()
 			spec := trio(foreign, other)
 			spec.Token = "another"
@@ -172,45 +116,54 @@ func TestInspect(t *testing.T) {
 			rename(t, foreign+"/member/wal", data+"/member/wal")
 		}},
 		{name: "fresh log beside a used database", kind: seed.Broken, reason: []string{"has applied index 70, but the log", "ends at 3"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			edit(t, data, func(tx *bolt.Tx) error {
 				return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), []byte{0, 0, 0, 0, 0, 0, 0, 70})
 			})
 		}},
 		{name: "empty database file", kind: seed.Broken, reason: []string{"member/snap/db: file is empty"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			write(t, data+"/member/snap/db", "")
 		}},
 		{name: "truncated database", kind: seed.Broken, reason: []string{"member/snap/db: file is 8192 bytes", "it was truncated"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			if err := os.Truncate(data+"/member/snap/db", 8192); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{name: "empty log file", kind: seed.Broken, reason: []string{"no checksum record at offset 0"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			write(t, data+"/member/wal/"+firstSegment, "")
 		}},
 		{name: "log cut in its entries", kind: seed.Broken, reason: []string{"has applied index 3, but the log"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			if err := os.Truncate(data+"/member/wal/"+firstSegment, 150); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{name: "second segment without a header", kind: seed.Broken, reason: []string{"0000000000000001-0000000000000009.wal: no checksum record"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			write(t, data+"/member/wal/0000000000000001-0000000000000009.wal", strings.Repeat("\x00", 4096))
 		}},
 		{name: "a segment is missing", kind: seed.Broken, reason: []string{"segment 2 follows segment 0: one is missing"}, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			write(t, data+"/member/wal/0000000000000002-0000000000000009.wal", "x")
 		}},
 		{name: "broken files beside living ones (CF-06)", kind: seed.Valid, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			write(t, data+"/member/wal/x.wal.broken", "")
 			write(t, data+"/member/wal/0.tmp", "")
 			write(t, data+"/member/snap/y.snap.broken", "")
 		}, check: func(t *testing.T, st *seed.State, data, _ string) {
+			t.Helper()
 			want := []string{data + "/member/snap/y.snap.broken", data + "/member/wal/0.tmp", data + "/member/wal/x.wal.broken"}
 			slices.Sort(st.Ignored)
 			if !slices.Equal(st.Ignored, want) {
@@ -218,32 +171,39 @@ func TestInspect(t *testing.T) {
 			}
 		}},
 		{name: "nothing but broken files", kind: seed.Broken, reason: []string{"x.wal.broken exists, but neither", "another life"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data+"/member/wal/x.wal.broken", "")
 		}},
 		{name: "a stray .wal", kind: seed.Broken, reason: []string{"foo.wal is not the name of a WAL segment"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data+"/member/wal/foo.wal", "")
 		}},
 		{name: "data-dir one level too deep", kind: seed.Broken, reason: []string{"looks like a member directory"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			outer := t.TempDir()
-			seeded("m1")(t, outer, "")
+			seeded(t, outer, "")
 			rename(t, outer+"/member", data)
 		}},
 		{name: "data-dir is a file", kind: seed.Broken, reason: []string{"is not a directory"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data, "x")
 		}},
 		{name: "data-dir is a dangling link", kind: seed.Broken, reason: []string{"is a symbolic link to something that does not exist"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			if err := os.Symlink(data+"-gone", data); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{name: "member is a link", kind: seed.Broken, reason: []string{"member is a symbolic link"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data+"/x", "")
 			if err := os.Symlink(t.TempDir(), data+"/member"); err != nil {
 				t.Fatal(err)
 			}
 		}},
 		{name: "removed member (WB-54)", kind: seed.Valid, make: func(t *testing.T, data, wal string) {
-			seeded("m1")(t, data, wal)
+			t.Helper()
+			seeded(t, data, wal)
 			edit(t, data, func(tx *bolt.Tx) error {
 				if err := tx.Bucket([]byte("members")).Delete([]byte("4036b1db24775ea0")); err != nil {
 					return err
@@ -253,35 +213,42 @@ func TestInspect(t *testing.T) {
 			// An etcd has run: the log is not the seed's any more.
 			appendState(t, data+"/member/wal/"+firstSegment)
 		}, check: func(t *testing.T, st *seed.State, data, _ string) {
+			t.Helper()
 			if c := st.Compare(mustPlan(t, trio(data, "m1"))); !c.SelfRemoved || c.SameMember || !slices.Equal(st.Removed, []types.ID{0x4036b1db24775ea0}) || c.StoredSelf.ID != 0x4036b1db24775ea0 {
 				t.Errorf("%+v, %+v", st, c)
 			}
 		}},
 		{name: "learner (WB-60)", kind: seed.Valid, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			spec := trio(data, "m1")
 			spec.Members[0].IsLearner = true
 			mustApply(t, spec)
 		}, check: func(t *testing.T, st *seed.State, data, _ string) {
+			t.Helper()
 			if c := st.Compare(mustPlan(t, trio(data, "m1"))); !st.Self.IsLearner || !c.SameMember || !st.Pristine {
 				t.Errorf("%+v, %+v", st, c)
 			}
 		}},
 		{name: "marks of ours emptied (WB-61)", kind: seed.Valid, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			spec := trio(data, "m1")
 			spec.Pending = true
 			mustApply(t, spec)
 			write(t, data+"/member/etcdinit-pending", "")
 		}, check: func(t *testing.T, st *seed.State, _, _ string) {
+			t.Helper()
 			if !st.Pending {
 				t.Errorf("%+v", st)
 			}
 		}},
 		{name: "package's cluster of one", kind: seed.Valid, make: func(t *testing.T, data, _ string) {
+			t.Helper()
 			mustApply(t, seed.Spec{
 				DataDir: data, Token: "etcd-cluster", Self: "default",
 				Members: []seed.Member{{Name: "default", PeerURLs: []string{"http://localhost:2380"}, ClientURLs: []string{"http://localhost:2379"}}},
 			})
 		}, check: func(t *testing.T, st *seed.State, data, _ string) {
+			t.Helper()
 			if c := st.Compare(mustPlan(t, trio(data, "m1"))); !st.PackageDefault || c.SameMember {
 				t.Errorf("%+v, %+v", st, c)
 			}
@@ -353,12 +320,10 @@ func applyOver(t *testing.T, kind seed.Kind, data, wal, root string) {
 	}
 }
 
-// seeded returns a maker of a valid directory.
-func seeded(self string) func(t *testing.T, data, wal string) {
-	return func(t *testing.T, data, wal string) {
-		t.Helper()
-		spec := trio(data, self)
-		spec.WALDir = wal
-		mustApply(t, spec)
-	}
+// seeded makes a valid directory.
+func seeded(t *testing.T, data, wal string) {
+	t.Helper()
+	spec := trio(data, "m1")
+	spec.WALDir = wal
+	mustApply(t, spec)
 }

@@ -39,11 +39,11 @@ type Spec struct {
 type Kind string
 
 const (
-	// Empty: nothing of an etcd in it; foreign files may be there.
+	// Empty means nothing of an etcd in it; foreign files may be there.
 	Empty Kind = "empty"
-	// Valid: a complete directory that etcd starts from.
+	// Valid means a complete directory that etcd starts from.
 	Valid Kind = "valid"
-	// Broken: half-written, mixed or corrupt; Reason says the first cause.
+	// Broken means half-written, mixed or corrupt; Reason says the first cause.
 	Broken Kind = "broken"
 )
 

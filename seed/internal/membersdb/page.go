@@ -93,7 +93,7 @@ func readMeta(f io.ReaderAt, size, off int64) (*pageFile, error) {
 		return nil, fmt.Errorf("has format version %d, known is %d", order.Uint32(m[4:]), formatVersion)
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write(m[:56]) //nolint:errcheck // a hash never fails
+	_, _ = sum.Write(m[:56])
 	if sum.Sum64() != order.Uint64(m[56:]) {
 		return nil, errors.New("has a wrong checksum")
 	}

@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// ErrLocked: another process, a running etcd as a rule, holds the database.
+// ErrLocked means that another process, a running etcd as a rule, holds the database.
 var ErrLocked = errors.New("locked by another process")
 
 // maxMembers bounds what is read of the members bucket.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -32,7 +33,7 @@ type Dir struct{ path string }
 // else is put there, so that a later run recognises it.
 func New(parent string) (*Dir, error) {
 	var random [8]byte
-	_, _ = rand.Read(random[:]) //nolint:errcheck // never fails
+	_, _ = rand.Read(random[:])
 	d := &Dir{path: filepath.Join(parent, prefix+hex.EncodeToString(random[:]))}
 	if err := mkdir(d.path); err != nil {
 		return nil, err
@@ -99,8 +100,8 @@ func (d *Dir) Finish(name string, owner *Owner) error {
 	if err != nil {
 		return err
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if err := settle(dirs[i], dirMode, owner); err != nil {
+	for _, dir := range slices.Backward(dirs) {
+		if err := settle(dir, dirMode, owner); err != nil {
 			return err
 		}
 	}
@@ -234,16 +235,16 @@ func MkdirAll(path string, owner func(existing fs.FileInfo) *Owner) (made []stri
 	if !existing.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory", at)
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
-		err := mkdir(missing[i])
+	for _, dir := range slices.Backward(missing) {
+		err := mkdir(dir)
 		if err == nil {
-			made = append(made, missing[i])
-			err = settle(missing[i], dirMode, owner(existing))
+			made = append(made, dir)
+			err = settle(dir, dirMode, owner(existing))
 		} else if errors.Is(err, fs.ErrExist) {
 			err = nil // another process was faster; the lock decides
 		}
 		if err == nil {
-			err = SyncDir(filepath.Dir(missing[i]))
+			err = SyncDir(filepath.Dir(dir))
 		}
 		if err != nil {
 			return made, err
@@ -254,8 +255,8 @@ func MkdirAll(path string, owner func(existing fs.FileInfo) *Owner) (made []stri
 
 // Unmake removes the directories that MkdirAll made, as far as they are empty.
 func Unmake(made []string) {
-	for i := len(made) - 1; i >= 0; i-- {
-		if os.Remove(made[i]) != nil {
+	for _, dir := range slices.Backward(made) {
+		if os.Remove(dir) != nil {
 			return
 		}
 	}

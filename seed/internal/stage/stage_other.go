@@ -7,10 +7,10 @@ import (
 	"io/fs"
 )
 
-// Supported: directories can be locked, synced and renamed as seeding needs it.
+// Supported tells whether directories can be locked, synced and renamed as seeding needs it.
 const Supported = false
 
-// ErrBusy: another process holds the lock of the directory.
+// ErrBusy means that another process holds the lock of the directory.
 var ErrBusy = errors.New("locked by another process")
 
 // Lock is held on a directory while it is worked in.

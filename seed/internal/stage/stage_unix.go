@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Supported: directories can be locked, synced and renamed as seeding needs it.
+// Supported tells whether directories can be locked, synced and renamed as seeding needs it.
 const Supported = true
 
-// ErrBusy: another process holds the lock of the directory.
+// ErrBusy means that another process holds the lock of the directory.
 var ErrBusy = errors.New("locked by another process")
 
 // Lock is held on a directory while it is worked in. It ends with the process.
