@@ -153,7 +153,7 @@ func (c *cluster) bootMember(ctx context.Context, m *member) error {
 		SelfIP:     m.addr, // on machines of their own no flag says this
 		ListenSelf: true,
 		ConfigOut:  resolved,
-		Quorum:     agent.QuorumNone,
+		Quorum:     agent.QuorumAll,
 		Log:        zap.NewNop(),
 	}, false)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,6 +25,7 @@ func (c *cluster) timeline(out io.Writer) {
 	total := end.Sub(c.start)
 	fmt.Fprintf(out, "\nFrom nothing to %d ready members in %s:\n\n", len(c.members), total.Round(time.Millisecond))
 	for _, m := range c.members {
+		slices.SortStableFunc(m.spans, func(a, b span) int { return a.start.Compare(b.start) })
 		for i, s := range m.spans {
 			name := ""
 			if i == 0 {

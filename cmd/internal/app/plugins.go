@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -220,8 +221,10 @@ func (a *app) runPluginsTest(c *cli.Context) error {
 	for key, values := range query {
 		switch {
 		case key == "env":
-			for _, v := range values {
-				opts.Env = append(opts.Env, v+"="+a.lookupEnv(v))
+			for _, kv := range a.Environ {
+				if k, _, ok := strings.Cut(kv, "="); ok && slices.Contains(values, k) {
+					opts.Env = append(opts.Env, kv)
+				}
 			}
 		case len(values) > 1:
 			return usageError{fmt.Errorf("%s is given %d times", key, len(values))}
