@@ -154,6 +154,8 @@ func (s *suite) required(ctx context.Context) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("asked without %s: %w", strings.Join(names, ", "), err)
+	case resp.Error != nil && resp.Error.Code != plugins.CodeConfig:
+		return "", fmt.Errorf("asked without %s, which info says is required, the plugin gave the error code %q, it must be config: %s", strings.Join(names, ", "), resp.Error.Code, resp.Error.Message)
 	case resp.Error == nil:
 		return "", fmt.Errorf("asked without %s, which info says is required, the plugin gave %d peers", strings.Join(names, ", "), len(resp.Peers))
 	}
