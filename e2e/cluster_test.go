@@ -100,7 +100,7 @@ discovery-srv: example.org
 func (c *cluster) initArgs(more ...string) []string {
 	return append([]string{
 		"init", "--config-file", "etcd.yaml", "--size", strconv.Itoa(c.shape.size),
-		"--bootstrap-quorum", "none", "--config-out", "run.yaml", "--timeout", "1m",
+		"--config-out", "run.yaml", "--timeout", "1m",
 	}, more...)
 }
 

@@ -113,7 +113,6 @@ func TestHandoffForms(t *testing.T) {
 		c := newCluster(t, shape{size: 3})
 		c.CoreDNS(c.dns, c.zone)
 		c.Each(c.hosts, func(h *lab.Host) {
-			h.Setenv("ETCDINIT_BOOTSTRAP_QUORUM", "none")
 			withEnvFile(c, h, "3.7", false)
 		})
 		c.Healthy(c.hosts...)
@@ -124,7 +123,7 @@ func TestHandoffForms(t *testing.T) {
 		c := newCluster(t, shape{size: 3})
 		c.CoreDNS(c.dns, c.zone)
 		c.Each(c.hosts, func(h *lab.Host) {
-			h.Start(etcdinit, "exec", "--config-file", "etcd.yaml", "--size", "3", "--bootstrap-quorum", "none",
+			h.Start(etcdinit, "exec", "--config-file", "etcd.yaml", "--size", "3",
 				"--listen-self", "--", c.Tool("etcd-3.7"), "--config-file", "etcd.yaml")
 		})
 		c.Healthy(c.hosts...)

@@ -142,7 +142,7 @@ func TestWithAStockMember(t *testing.T) {
 				seeded, stock := c.hosts[:2], c.hosts[2]
 				bootSeeded := func() {
 					c.Each(seeded, func(h *lab.Host) {
-						h.MustRun(etcdinit, c.initArgs()...)
+						h.MustRun(etcdinit, c.initArgs("--bootstrap-quorum", "none")...) // the stock member is no agent
 						h.Etcd(version, "--config-file", "run.yaml")
 					})
 				}
