@@ -73,6 +73,7 @@ func TestAwaitSameOnEveryNode(t *testing.T) {
 				peers = append(peers, p)
 			}
 		}
+		r.Shuffle(len(peers), func(i, j int) { peers[i], peers[j] = peers[j], peers[i] })
 		if got := await(peers); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%v\ngives %v\nwant  %v", peers, got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +64,14 @@ func TestWaits(t *testing.T) {
 		}},
 		{"SB-07 TCP opens", []step{
 			{zone(3, 3), dnstest.Faults{Rewrite: func(m *dns.Msg) { m.Truncated = true }}, "answer truncated (TC=1), TCP to 127.0.0.1:"},
+			{zone(3, 3), noSOA, ""},
+		}},
+		{"client URLs are not known yet", []step{
+			{zone(3, 3), dnstest.Faults{Rewrite: func(m *dns.Msg) {
+				if strings.HasPrefix(m.Question[0].Name, "_etcd-client.") {
+					m.Rcode = dns.RcodeServerFailure
+				}
+			}}, "client URLs: SERVFAIL from 127.0.0.1:"},
 			{zone(3, 3), noSOA, ""},
 		}},
 		{"WB-04 flapping", []step{
@@ -133,9 +142,15 @@ func TestSameOnEveryNode(t *testing.T) {
 		ClientListeners: []discovery.Listener{{Scheme: "http", Port: 2379}},
 	}
 	r := rand.New(rand.NewPCG(3, 4))
+	var mu sync.Mutex
 	var want []discovery.Peer
 	for i := range 60 {
+		mu.Lock()
+		plain := r.IntN(4) == 0
+		mu.Unlock()
 		server.SetFaults(dnstest.Faults{Rewrite: func(m *dns.Msg) {
+			mu.Lock()
+			defer mu.Unlock()
 			for range r.IntN(3) {
 				if n := len(m.Answer); n > 0 {
 					c := dns.Copy(m.Answer[r.IntN(n)])
@@ -157,7 +172,7 @@ func TestSameOnEveryNode(t *testing.T) {
 					list[i] = c
 				}
 			}
-		}, NoAdditional: r.IntN(4) == 0})
+		}, NoAdditional: plain})
 		p, err := discovery.Registry{"srv": srv.New}.Open("srv://EXAMPLE.com", env)
 		if err != nil {
 			t.Fatal(err)

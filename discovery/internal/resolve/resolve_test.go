@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,12 +200,11 @@ func TestForgery(t *testing.T) {
 // is repeated over TCP, like one that ends between records.
 func TestCutRecord(t *testing.T) {
 	s := dnstest.New(t, zone, dnstest.Faults{})
-	udp := true
+	var cut atomic.Bool
 	s.SetFaults(dnstest.Faults{Raw: func(b []byte) []byte {
-		if !udp {
+		if cut.Swap(true) {
 			return b
 		}
-		udp = false
 		b[2] |= 2 // TC
 		return b[:len(b)-13]
 	}})
@@ -215,6 +214,19 @@ func TestCutRecord(t *testing.T) {
 	}
 	if q := s.Queries(); len(q) != 2 || !strings.HasSuffix(q[1], " tcp") {
 		t.Errorf("queries %q, want UDP, then TCP", q)
+	}
+}
+
+// TestCutRecordNoTCP: SB-07, without TCP the reason is said.
+func TestCutRecordNoTCP(t *testing.T) {
+	s := dnstest.New(t, zone, dnstest.Faults{NoTCP: true, Raw: func(b []byte) []byte {
+		b[2] |= 2 // TC
+		return b[:len(b)-13]
+	}})
+	_, err := pass(t, time.Second, s.Addr()).Ask(t.Context(), "a.example.com", dns.TypeA)
+	want := "answer truncated (TC=1), TCP to " + s.Addr().String() + " failed: connection refused"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }
 
@@ -266,58 +278,6 @@ func TestResolvConf(t *testing.T) {
 	write("nameserver 127.0.0.1\noptions timeout:30\n")
 	if p, err := c.Pass(); err != nil || p.timeout != maxTimeout {
 		t.Errorf("timeout %v, %v, want at most %v", p.timeout, err, maxTimeout)
-	}
-}
-
-func TestHosts(t *testing.T) {
-	s := dnstest.New(t, zone, dnstest.Faults{})
-	p := pass(t, time.Second, s.Addr())
-	got, err := p.Hosts(t.Context(), []string{"A.example.com.", "a.example.com", "b.example.com", "2001:db8::1", "192.0.2.77"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{
-		"a.example.com": "192.0.2.10 2001:db8::10", "b.example.com": "192.0.2.11",
-		"2001:db8::1": "2001:db8::1", "192.0.2.77": "192.0.2.77",
-	}
-	if len(got) != len(want) {
-		t.Errorf("got %v", got)
-	}
-	for name, addrs := range want {
-		var list []string
-		for _, a := range got[name].Addrs {
-			list = append(list, a.String())
-		}
-		if strings.Join(list, " ") != addrs {
-			t.Errorf("%s: got %v, want %s", name, list, addrs)
-		}
-	}
-	if got["b.example.com"].TTL != time.Minute {
-		t.Errorf("TTL %v", got["b.example.com"].TTL)
-	}
-	q := s.Queries()
-	slices.Sort(q)
-	if len(q) != 4 {
-		t.Errorf("queries %q, want A and AAAA of two hosts", q)
-	}
-}
-
-// TestHostsFamilyFails: SERVFAIL for AAAA alone matters to a host that has
-// IPv6, and to no other.
-func TestHostsFamilyFails(t *testing.T) {
-	s := dnstest.New(t, zone, dnstest.Faults{Rewrite: func(m *dns.Msg) {
-		if m.Question[0].Qtype == dns.TypeAAAA {
-			m.Answer, m.Rcode = nil, dns.RcodeServerFailure
-		}
-	}})
-	p := pass(t, time.Second, s.Addr())
-	if got, err := p.Hosts(t.Context(), []string{"b.example.com"}); err != nil || len(got) != 1 {
-		t.Errorf("a host without IPv6: got %v, %v", got, err)
-	}
-	p.has6 = true
-	_, err := p.Hosts(t.Context(), []string{"b.example.com"})
-	if err == nil || !strings.Contains(err.Error(), "b.example.com: SERVFAIL") {
-		t.Errorf("a host with IPv6: got %v", err)
 	}
 }
 
