@@ -17,7 +17,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN ["go", "mod", "download"]
 COPY . .
-RUN go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/etcdinit ./cmd/etcdinit
+RUN go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2,urfave_cli_no_docs -ldflags "-s -w -X main.version=${VERSION}" -o /out/etcdinit ./cmd/etcdinit
 
 FROM scratch
 ARG VERSION=unknown

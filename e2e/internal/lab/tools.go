@@ -107,7 +107,7 @@ func Build(ctx context.Context, dir, pkg string, flags ...string) (string, error
 		return "", err
 	}
 	out := filepath.Join(dir, filepath.Base(pkg))
-	args := append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", out}, flags...)
+	args := append([]string{"build", "-trimpath", "-tags", "grpcnotrace,nethttpomithttp2,urfave_cli_no_docs", "-ldflags", "-s -w", "-o", out}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
