@@ -210,6 +210,9 @@ func (a *agent) saysNone(r Rule) {
 // seed writes the directory, marked as pending where the plan says so.
 func (m *meeting) seed(ctx context.Context) error {
 	defer m.span("seed")()
+	if err := m.Etcd.CheckInitialCluster(confPeers(m.plan.Members)); err != nil {
+		return err
+	}
 	if err := m.plan.Apply(ctx, m.Log); err != nil {
 		return err
 	}

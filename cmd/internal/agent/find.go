@@ -74,10 +74,14 @@ func (a *agent) await(ctx context.Context, provider discovery.Provider) ([]disco
 		Size: a.Size,
 		Env:  a.env(),
 		OnProgress: func(p discovery.Progress) {
-			w := Wait{For: strconv.Itoa(p.Got) + " of " + strconv.Itoa(p.Want) + " peers", Left: p.Left, Next: p.Next, Attempt: p.Attempt}
-			if p.Err != nil {
-				w.Cause = p.Err.Error()
+			if p.Err == nil {
+				return // complete: nothing is waited for
 			}
+			want := "the"
+			if p.Want > 0 {
+				want = strconv.Itoa(p.Got) + " of " + strconv.Itoa(p.Want)
+			}
+			w := Wait{For: want + " peers", Left: p.Left, Next: p.Next, Attempt: p.Attempt, Cause: p.Err.Error()}
 			a.OnWait(w)
 		},
 	})
@@ -89,6 +93,7 @@ func (a *agent) match(peers []discovery.Peer) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
+	a.Log.Debug("looking for this node among the peers", zap.Stringers("local", local.Addrs), zap.String("interface", a.Interface))
 	i, err := discovery.MatchSelf(peers, local)
 	if err != nil {
 		return Found{}, err
@@ -142,7 +147,20 @@ func (a *agent) env() discovery.Env {
 		PluginDirs:    a.PluginDirs,
 		Log:           a.Log,
 	}
+	switch {
+	case a.SelfIP.IsValid():
+		env.LocalAddrs = []netip.Addr{a.SelfIP}
+	case a.Interface != "":
+		addrs, err := discovery.LocalAddrs(a.Interface)
+		if err != nil {
+			a.Log.Debug("addresses of the interface unknown", zap.Error(err)) // match tells the person
+		}
+		env.LocalAddrs = addrs
+	}
 	for _, l := range e.ClientListeners() {
+		if l.Unix() {
+			continue
+		}
 		env.ClientListeners = append(env.ClientListeners, discovery.Listener{Scheme: l.Scheme, Port: l.Port})
 	}
 	if a.SelfName != "" {

@@ -62,6 +62,9 @@ func (a *agent) clientURLs(host string) []string {
 	}
 	var urls []string
 	for _, l := range a.Etcd.ClientListeners() {
+		if l.Unix() {
+			continue
+		}
 		urls = append(urls, l.URL(host))
 	}
 	return urls

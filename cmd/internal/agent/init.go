@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/seed"
 )
@@ -125,7 +126,7 @@ func (a *agent) plan(ctx context.Context) (*seed.Plan, *Found, error) {
 		return nil, nil, err
 	}
 	self := found.Peer()
-	if err := a.Etcd.CheckListen(len(found.Peers)); err != nil {
+	if err := a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
 		return nil, nil, err
 	}
 	if err := a.Etcd.CheckAdvertise(len(found.Peers), self.PeerURLs, self.ClientURLs); err != nil {
@@ -158,11 +159,6 @@ func (a *agent) remark(f Found, plan *seed.Plan) {
 	}
 	if a.Etcd.TokenIsDefault() {
 		a.warn("initial-cluster-token is the default (" + a.Etcd.Token() + "): two clusters with equal peer URLs get equal IDs and mistake each other's members; set a token of its own for every life of a cluster")
-	}
-	for _, p := range f.Peers {
-		if p.Alias != "" {
-			a.warn(p.Host + " is an alias of " + p.Alias + ": SRV targets should be names with addresses (RFC 2782); the name of the record is kept as the member's host")
-		}
 	}
 	if name := a.Etcd.Name; name != "" && name != plan.Self.Name {
 		a.warn("name is " + name + " in etcd's configuration, the records name this member " + plan.Self.Name + ": the records' name is used")
@@ -343,6 +339,19 @@ func (a *agent) compare(c seed.Comparison, state *seed.State, plan *seed.Plan) {
 	if c.ClusterDiffers {
 		a.warn("the configuration (token " + a.Etcd.Token() + ") would give cluster ID " + plan.ClusterID.String() + ", the data are of cluster " + state.ClusterID.String() + ": the stored value is used")
 	}
+	stored := etcdconf.Stored{Name: state.Self.Name, PeerURLs: state.Self.PeerURLs, ClientURLs: state.Self.ClientURLs, Members: confPeers(state.Members)}
+	for _, d := range a.Etcd.Differences(stored) {
+		a.warn(d.String())
+	}
+}
+
+// confPeers are members as etcd's initial-cluster would list them.
+func confPeers(members []seed.Member) []etcdconf.Peer {
+	var peers []etcdconf.Peer
+	for _, m := range members {
+		peers = append(peers, etcdconf.Peer{Name: m.Name, URLs: m.PeerURLs})
+	}
+	return peers
 }
 
 func diff(c seed.Comparison) string {
