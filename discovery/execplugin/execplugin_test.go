@@ -215,7 +215,7 @@ func TestMisbehaviour(t *testing.T) {
 func TestKilledAsGroup(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "alive")
-	script := fmt.Sprintf("#!/bin/sh\nsh -c 'sleep 1; echo x > %s' &\nwait\n", mark)
+	script := fmt.Sprintf("#!/bin/sh\nsh -c 'sleep 0.4; echo x > %s' &\nwait\n", mark)
 	if err := os.WriteFile(filepath.Join(dir, "forks"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestKilledAsGroup(t *testing.T) {
 	if _, err := p.Discover(t.Context()); err == nil {
 		t.Fatal("no error")
 	}
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(time.Second)
 	if _, err := os.Stat(mark); err == nil {
 		t.Error("the plugin's child lived on")
 	}
