@@ -77,40 +77,46 @@ func (a *apply) steps() []func() error {
 
 // prepare makes the directories, locks them, and looks again.
 func (a *apply) prepare() error {
-	var err error
-	if a.dirs, err = a.Plan.dirs.resolved(); err != nil {
-		return err
+	steps := []func() error{
+		func() (err error) {
+			a.dirs, err = a.Plan.dirs.resolved()
+			return err
+		},
+		a.look, // a directory that is to be refused is not touched, not even by a lock
+		func() error { return a.take(a.dirs.data) },
+		a.chooseOwner,
+		func() error {
+			if !a.dirs.separate {
+				return nil
+			}
+			return a.take(a.dirs.wal)
+		},
+		a.clean,
+		a.look,
+		func() error { return clearSkeleton(a.dirs) },
 	}
-	// A directory that is to be refused is not touched, not even by a lock.
-	if err := a.look(); err != nil {
-		return err
-	}
-	if err := a.mkdir(a.dirs.data); err != nil {
-		return err
-	}
-	if err := a.lock(a.dirs.data); err != nil {
-		return err
-	}
-	if err := a.chooseOwner(); err != nil {
-		return err
-	}
-	if a.dirs.separate {
-		if err := a.mkdir(a.dirs.wal); err != nil {
+	for _, step := range steps {
+		if err := step(); err != nil {
 			return err
 		}
-		if err := a.lock(a.dirs.wal); err != nil {
-			return err
-		}
 	}
+	return nil
+}
+
+// take makes a directory where it is missing, and locks it.
+func (a *apply) take(path string) error {
+	if err := a.mkdir(path); err != nil {
+		return err
+	}
+	return a.lock(path)
+}
+
+func (a *apply) clean() error {
 	removed, err := clean(a.dirs)
-	logRemoved(a.log, removed)
-	if err != nil {
-		return err
+	for _, path := range removed {
+		a.log.Info("removed incomplete staging directory "+path+" from an earlier run", zap.String("dir", path))
 	}
-	if err := a.look(); err != nil {
-		return err
-	}
-	return clearSkeleton(a.dirs)
+	return err
 }
 
 func (a *apply) look() error {
@@ -198,8 +204,7 @@ func writableBy(info fs.FileInfo, user stage.Owner) bool {
 // space refuses a file system that etcd would fill: a segment and the one that
 // etcd prepares at its start, and the database.
 func (a *apply) space() error {
-	wal := uint64(2 * raftlog.SegmentSize())
-	db := uint64(dbSize(a.members))
+	wal, db := 2*raftlog.SegmentSize(), dbSize(a.members)
 	if !a.dirs.separate {
 		return enough(a.dirs.data, wal+db)
 	}
@@ -213,7 +218,7 @@ func (a *apply) space() error {
 	return errors.Join(enough(a.dirs.data, db), enough(a.dirs.wal, wal))
 }
 
-func enough(path string, need uint64) error {
+func enough(path string, need int64) error {
 	free, known, err := stage.Free(path)
 	if err != nil {
 		return err
@@ -344,8 +349,8 @@ func (a *apply) end() error {
 
 // explain makes an error of a system call one line for whoever is on call.
 func (a *apply) explain(err error) error {
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
 	}
 	msg := "seeding " + a.DataDir + " failed, nothing was committed"
 	if a.done {

@@ -71,7 +71,8 @@ type cancelled struct {
 }
 
 func (c *cancelled) Err() error {
-	if c.left--; c.left < 0 {
+	c.left--
+	if c.left < 0 {
 		c.cancel(errStop)
 	}
 	return c.Context.Err()
@@ -130,7 +131,7 @@ func TestLeftovers(t *testing.T) {
 		t.Fatalf("%+v, %v", st, err)
 	}
 	core, logs := observer.New(zap.InfoLevel)
-	if err := mustPlan(t, trio(dir, "m1")).Apply(t.Context(), zap.New(core)); err != nil {
+	if err = mustPlan(t, trio(dir, "m1")).Apply(t.Context(), zap.New(core)); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{ours, empty} {
@@ -139,8 +140,8 @@ func TestLeftovers(t *testing.T) {
 		}
 	}
 	for _, path := range theirs {
-		if text, err := os.ReadFile(path); err != nil || string(text) != "theirs" {
-			t.Errorf("%s: %q, %v", path, text, err)
+		if text, rerr := os.ReadFile(path); rerr != nil || string(text) != "theirs" {
+			t.Errorf("%s: %q, %v", path, text, rerr)
 		}
 	}
 	removed, err := seed.Clean(dir, "")
@@ -168,13 +169,26 @@ func TestHalf(t *testing.T) {
 		ours bool
 	}{
 		{"as the crash left it", func(*testing.T, string, string) {}, true},
-		{"no mark", func(t *testing.T, data, _ string) { remove(t, data+"/member/etcdinit-no-wal-yet") }, false},
-		{"used since", func(t *testing.T, data, _ string) { bump(t, data) }, false},
+		{"no mark", func(t *testing.T, data, _ string) {
+			t.Helper()
+			remove(t, data+"/member/etcdinit-no-wal-yet")
+		}, false},
+		{"used since", func(t *testing.T, data, _ string) {
+			t.Helper()
+			bump(t, data)
+		}, false},
 		{"a snapshot", func(t *testing.T, data, _ string) {
+			t.Helper()
 			write(t, data+"/member/snap/0000000000000002-0000000000000009.snap", "")
 		}, false},
-		{"a stranger's file", func(t *testing.T, data, _ string) { write(t, data+"/member/notes", "") }, false},
-		{"damaged", func(t *testing.T, data, _ string) { write(t, data+"/member/snap/db", "x") }, false},
+		{"a stranger's file", func(t *testing.T, data, _ string) {
+			t.Helper()
+			write(t, data+"/member/notes", "")
+		}, false},
+		{"damaged", func(t *testing.T, data, _ string) {
+			t.Helper()
+			write(t, data+"/member/snap/db", "x")
+		}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -249,24 +263,24 @@ func TestRelease(t *testing.T) {
 // TestLinkedWALDir: wal-dir may be another name of member/wal's place.
 func TestLinkedWALDir(t *testing.T) {
 	root := t.TempDir()
-	real := filepath.Join(root, "real")
-	if err := os.Mkdir(real, 0o700); err != nil {
+	target := filepath.Join(root, "real")
+	if err := os.Mkdir(target, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	link := filepath.Join(root, "link")
-	if err := os.Symlink(real, link); err != nil {
+	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
 	spec := trio(link, "m1")
-	spec.WALDir = filepath.Join(real, "member", "wal")
+	spec.WALDir = filepath.Join(target, "member", "wal")
 	mustApply(t, spec)
-	if _, err := seed.Verify(real, "", true); err != nil {
+	if _, err := seed.Verify(target, "", true); err != nil {
 		t.Error(err)
 	}
 	if st, err := seed.Verify(link, spec.WALDir, true); err != nil || st.Kind != seed.Valid {
 		t.Errorf("%+v, %v", st, err)
 	}
-	spec.WALDir = real
+	spec.WALDir = target
 	if err := mustPlan(t, spec).Apply(t.Context(), nop); kindOf(err) != seed.Invalid {
 		t.Errorf("wal-dir is data-dir by another name: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/etcdinit/etcdinit/seed"
@@ -20,7 +21,7 @@ func BenchmarkApply(b *testing.B) {
 			}
 			root := b.TempDir()
 			for i := 0; b.Loop(); i++ {
-				spec.DataDir = filepath.Join(root, fmt.Sprint(i))
+				spec.DataDir = filepath.Join(root, strconv.Itoa(i))
 				mustApply(b, spec)
 				b.StopTimer()
 				if err := os.RemoveAll(spec.DataDir); err != nil {

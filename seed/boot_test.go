@@ -22,7 +22,9 @@ func freeURL(tb testing.TB) string {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer l.Close()
+	if err := l.Close(); err != nil {
+		tb.Fatal(err)
+	}
 	return "http://" + l.Addr().String()
 }
 
@@ -148,7 +150,7 @@ func TestBootTrio(t *testing.T) {
 		if b.err != nil {
 			t.Fatal(b.err)
 		}
-		defer b.e.Close()
+		t.Cleanup(b.e.Close)
 		servers = append(servers, b.e)
 	}
 	for _, e := range servers {

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"go.uber.org/zap"
-
 	"github.com/etcdinit/etcdinit/seed/internal/stage"
 )
 
@@ -160,13 +158,4 @@ func removeDurably(path string) error {
 		return err
 	}
 	return nil
-}
-
-// Removed is the log line for a path that Clean has removed.
-const removedLine = "removed incomplete staging directory"
-
-func logRemoved(log *zap.Logger, removed []string) {
-	for _, path := range removed {
-		log.Info(removedLine+" "+path+" from an earlier run", zap.String("dir", path))
-	}
 }

@@ -122,11 +122,11 @@ func survived(t *testing.T, root string, spec seed.Spec, before []string) {
 	}
 	p := mustPlan(t, spec)
 	if st.Kind == seed.Empty {
-		if err := p.Apply(t.Context(), zap.NewNop()); err != nil {
+		if err = p.Apply(t.Context(), zap.NewNop()); err != nil {
 			t.Errorf("second run: %v", err)
 			return
 		}
-	} else if _, err := seed.Clean(spec.DataDir, spec.WALDir); err != nil {
+	} else if _, err = seed.Clean(spec.DataDir, spec.WALDir); err != nil {
 		t.Errorf("clean: %v", err)
 	}
 	st, err = seed.Verify(spec.DataDir, spec.WALDir, true)

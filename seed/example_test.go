@@ -17,7 +17,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer os.RemoveAll(dir)
+	defer func() {
+		if rerr := os.RemoveAll(dir); rerr != nil {
+			fmt.Println(rerr)
+		}
+	}()
 
 	plan, err := seed.New(seed.Spec{
 		DataDir: dir,
@@ -33,7 +37,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	if err := plan.Apply(context.Background(), zap.NewNop()); err != nil {
+	if err = plan.Apply(context.Background(), zap.NewNop()); err != nil {
 		fmt.Println(err)
 		return
 	}

@@ -50,7 +50,7 @@ func as(t *testing.T, h helper, cred *syscall.Credential) (status int, stderr st
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(bin, text, 0o755); err != nil {
+	if err = os.WriteFile(bin, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), bin)
@@ -87,7 +87,10 @@ func modes(t *testing.T, dir string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := info.Sys().(*syscall.Stat_t)
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			t.Fatal("no owner is known")
+		}
 		found[name] = fmt.Sprintf("%04o %d:%d", info.Mode().Perm(), st.Uid, st.Gid)
 	}
 	return found
@@ -220,15 +223,14 @@ func TestFileSystems(t *testing.T) {
 				if err := os.Mkdir(dir, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				flags := uintptr(0)
-				options, ro := strings.CutSuffix(options, ",ro")
-				mount(t, dir, options)
+				rw, ro := strings.CutSuffix(options, ",ro")
+				mount(t, dir, rw)
 				if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
 					t.Fatal(err)
 				}
 				if ro {
-					if err := syscall.Mount("", dir, "", flags|syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-						t.Skipf("remount: %v", err)
+					if merr := syscall.Mount("", dir, "", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); merr != nil {
+						t.Skipf("remount: %v", merr)
 					}
 				}
 			}
@@ -238,7 +240,7 @@ func TestFileSystems(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := seed.Verify(spec.DataDir, spec.WALDir, true); err != nil {
+				if _, err = seed.Verify(spec.DataDir, spec.WALDir, true); err != nil {
 					t.Error(err)
 				}
 			} else if kindOf(err) != seed.Write {

@@ -2,6 +2,7 @@ package seed_test
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,26 +38,57 @@ func FuzzInspect(f *testing.F) {
 			damageFile(files, changes[:6])
 			changes = changes[6:]
 		}
-		write(t, filepath.Join(root, "member", "wal", firstSegment), string(files[0]))
-		write(t, filepath.Join(root, "member", "snap", "db"), string(files[1]))
-		before := tree(t, root)
-		st, err := seed.Inspect(root, "")
-		if err != nil {
-			t.Errorf("inspect: %v", err)
-		} else if st.Kind == seed.Empty {
-			t.Error("a damaged directory counts as empty")
-		}
-		deep, err := seed.Verify(root, "", true)
-		if err != nil && kindOf(err) != seed.Damaged {
-			t.Errorf("verify: %v", err)
-		}
-		if err == nil && st != nil && st.Kind == seed.Broken {
-			t.Errorf("%s to Inspect, and fine to Verify: %+v", st.Reason, deep)
-		}
-		if !slices.Equal(before, tree(t, root)) {
-			t.Error("reading has changed the directory")
-		}
+		readDamaged(t, root, files)
 	})
+}
+
+// TestDamage is FuzzInspect's search without its memory: some hundred random
+// changes, the same ones in every run.
+func TestDamage(t *testing.T) {
+	log, db := sample(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	kinds := map[seed.Kind]int{}
+	for range 400 {
+		root := t.TempDir()
+		files := [][]byte{slices.Clone(log), slices.Clone(db)}
+		for range 1 + random.IntN(3) {
+			change := make([]byte, 6)
+			for i := range change {
+				change[i] = byte(random.IntN(256))
+			}
+			damageFile(files, change)
+		}
+		kinds[readDamaged(t, root, files)]++
+	}
+	if kinds[seed.Broken] < 50 || kinds[seed.Valid] < 10 {
+		t.Errorf("the changes are not worth much: %v", kinds)
+	}
+}
+
+// readDamaged lays the two files out in root and reads them.
+func readDamaged(t *testing.T, root string, files [][]byte) seed.Kind {
+	t.Helper()
+	write(t, filepath.Join(root, "member", "wal", firstSegment), string(files[0]))
+	write(t, filepath.Join(root, "member", "snap", "db"), string(files[1]))
+	before := tree(t, root)
+	st, err := seed.Inspect(root, "")
+	if err != nil {
+		t.Fatalf("inspect: %v", err)
+	}
+	if st.Kind == seed.Empty {
+		t.Error("a damaged directory counts as empty")
+	}
+	_, err = seed.Verify(root, "", true)
+	if err != nil && kindOf(err) != seed.Damaged {
+		t.Errorf("verify: %v", err)
+	}
+	if err == nil && st.Kind == seed.Broken {
+		t.Errorf("broken to Inspect, and fine to Verify: %s", st.Reason)
+	}
+	if !slices.Equal(before, tree(t, root)) {
+		t.Error("reading has changed the directory")
+	}
+	return st.Kind
 }
 
 func damageFile(files [][]byte, c []byte) {
@@ -82,11 +114,11 @@ func damageFile(files [][]byte, c []byte) {
 
 // sample is a log and a database with some hundred keys in many pages, so that
 // there are branches to damage.
-func sample(f *testing.F) (log, db []byte) {
-	f.Helper()
-	dir := f.TempDir()
-	mustApply(f, trio(dir, "m1"))
-	edit(f, dir, func(tx *bolt.Tx) error {
+func sample(tb testing.TB) (log, db []byte) {
+	tb.Helper()
+	dir := tb.TempDir()
+	mustApply(tb, trio(dir, "m1"))
+	edit(tb, dir, func(tx *bolt.Tx) error {
 		for i := range uint64(600) {
 			key := binary.BigEndian.AppendUint64(nil, i)
 			if err := tx.Bucket([]byte("key")).Put(key, make([]byte, 200)); err != nil {
@@ -96,10 +128,10 @@ func sample(f *testing.F) (log, db []byte) {
 		return nil
 	})
 	segment, _ := content(filepath.Join(dir, "member", "wal", firstSegment))
-	log = append(segment, make([]byte, 1024)...)
+	log = slices.Concat(segment, make([]byte, 1024))
 	db, err := os.ReadFile(filepath.Join(dir, "member", "snap", "db"))
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
 	return log, db
 }

@@ -111,7 +111,12 @@ func stockWAL(t *testing.T) []byte {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { cancel(); _ = cmd.Wait() }()
+	defer func() {
+		cancel()
+		if werr := cmd.Wait(); werr == nil {
+			t.Error("etcd ended by itself")
+		}
+	}()
 	return waitForWAL(t, filepath.Join(dir, "member", "wal", firstSegment), "\x08\x01\x10\x00\x18\x03")
 }
 

@@ -31,19 +31,21 @@ func kindOf(err error) seed.ErrorKind {
 
 // content is a file's beginning without trailing zeros, and its size. All that a
 // seed writes is in its first pages.
-func content(path string) ([]byte, int64) {
+func content(path string) (data []byte, size int64) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, 0
 	}
-	defer f.Close()
+	defer f.Close() //nolint:errcheck // opened for reading
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, 0
 	}
-	buf := make([]byte, 1<<20)
-	n, _ := io.ReadFull(f, buf)
-	return bytes.TrimRight(buf[:n], "\x00"), info.Size()
+	data, err = io.ReadAll(io.LimitReader(f, 1<<20))
+	if err != nil {
+		return nil, 0
+	}
+	return bytes.TrimRight(data, "\x00"), info.Size()
 }
 
 var nop = zap.NewNop()

@@ -59,6 +59,7 @@ type traced struct {
 
 type tracer struct {
 	root   string
+	logDir string
 	act    action
 	seen   map[string]int
 	inside map[int]*call // by thread: the call it is in
@@ -74,7 +75,7 @@ func trace(t *testing.T, h helper, root string, act action) traced {
 	// Every ptrace call must come from the thread that started the process; the
 	// thread is thrown away with the goroutine.
 	done := make(chan error, 1)
-	tr := &tracer{root: root, act: act, seen: map[string]int{}, inside: map[int]*call{}, entry: map[int]bool{}}
+	tr := &tracer{root: root, logDir: t.TempDir(), act: act, seen: map[string]int{}, inside: map[int]*call{}, entry: map[int]bool{}}
 	go func() {
 		runtime.LockOSThread()
 		done <- tr.run(h)
@@ -93,26 +94,25 @@ func (tr *tracer) run(h helper) error {
 	if err != nil {
 		return err
 	}
-	var stderr bytes.Buffer
-	log, err := os.CreateTemp("", "trace")
+	log, err := os.CreateTemp(tr.logDir, "trace")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(log.Name())
-	defer log.Close()
+	defer log.Close()        //nolint:errcheck // read by its name
 	cmd := exec.Command(exe) //nolint:noctx // the tracer waits for it
 	// A preemption signal would interrupt a call and repeat it at random.
 	cmd.Env = append(os.Environ(), h.env(), "GODEBUG=asyncpreemptoff=1", "GOMAXPROCS=1")
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	err = cmd.Start()
+	if err == nil {
+		err = tr.loop(cmd.Process.Pid)
+	}
+	if err != nil {
 		return err
 	}
-	pid := cmd.Process.Pid
-	err = tr.loop(pid)
-	_, _ = log.Seek(0, 0)
-	_, _ = stderr.ReadFrom(log)
-	tr.out.stderr = strings.TrimSpace(stderr.String())
+	text, err := os.ReadFile(log.Name())
+	tr.out.stderr = strings.TrimSpace(string(text))
 	return err
 }
 

@@ -69,7 +69,7 @@ func openPages(f io.ReaderAt, size int64) (*pageFile, error) {
 	if best == nil {
 		return nil, first
 	}
-	if best.pages < 2 || best.pages > uint64(size/best.pageSize) {
+	if best.pages < 2 || best.pages > uint64(size/best.pageSize) { //nolint:gosec // a size is not negative
 		return nil, fmt.Errorf("file is %d bytes, but its meta page speaks of %d pages of %d bytes: it was truncated",
 			size, best.pages, best.pageSize)
 	}
@@ -131,7 +131,9 @@ func (p *pageFile) page(id uint64) (*page, error) {
 		p.seen[id] = true
 	}
 	head := make([]byte, pageHeader)
-	if _, err := p.f.ReadAt(head, int64(id)*p.pageSize); err != nil {
+	// A number below the high-water mark lies within the file, whose size is one.
+	offset := int64(id) * p.pageSize //nolint:gosec // see above
+	if _, err := p.f.ReadAt(head, offset); err != nil {
 		return nil, fmt.Errorf("page %d: %w", id, err)
 	}
 	order := binary.NativeEndian
@@ -141,7 +143,7 @@ func (p *pageFile) page(id uint64) (*page, error) {
 		count:    int(order.Uint16(head[10:])),
 		overflow: uint64(order.Uint32(head[12:])),
 	}
-	length := int64(1+pg.overflow) * p.pageSize
+	length := int64(1+pg.overflow) * p.pageSize //nolint:gosec // overflow has 32 bits
 	switch {
 	case pg.id != id:
 		return nil, fmt.Errorf("page %d: calls itself page %d", id, pg.id)
@@ -157,7 +159,7 @@ func (p *pageFile) page(id uint64) (*page, error) {
 		}
 	}
 	pg.data = make([]byte, length)
-	if _, err := p.f.ReadAt(pg.data, int64(id)*p.pageSize); err != nil {
+	if _, err := p.f.ReadAt(pg.data, offset); err != nil {
 		return nil, fmt.Errorf("page %d: %w", id, err)
 	}
 	return pg, nil
@@ -261,7 +263,7 @@ func (p *pageFile) freePages() ([]uint64, error) {
 	if pg.flags != flagFreelist {
 		return nil, fmt.Errorf("freelist: page %d is none (flags %#x)", pg.id, pg.flags)
 	}
-	order, body, n := binary.NativeEndian, pg.data[pageHeader:], uint64(pg.count)
+	order, body, n := binary.NativeEndian, pg.data[pageHeader:], uint64(pg.count) //nolint:gosec // of 16 bits
 	if n == 0xFFFF {
 		n, body = order.Uint64(body), body[8:]
 	}

@@ -73,7 +73,7 @@ func Check(path string, wait time.Duration) error {
 }
 
 func open(path string, wait time.Duration) (*os.File, int64, error) {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // the operator names the directory
 	if err != nil {
 		return nil, 0, err
 	}
@@ -112,13 +112,7 @@ func (p *pageFile) contents() (*Contents, error) {
 		if !ok {
 			return nil, fmt.Errorf("bucket %q is missing", step.bucket)
 		}
-		pg, err := p.bucketPage(value)
-		if err == nil {
-			p.seen = map[uint64]bool{}
-			err = p.eachIn(pg, 0, step.read)
-			p.seen = nil
-		}
-		if err != nil {
+		if err = p.eachInBucket(value, step.read); err != nil {
 			return nil, fmt.Errorf("bucket %q: %w", step.bucket, err)
 		}
 	}
@@ -134,6 +128,17 @@ func (p *pageFile) contents() (*Contents, error) {
 	}
 	c.HasKeys = pg.count > 0
 	return c, nil
+}
+
+// eachInBucket calls fn for every entry of the bucket whose entry holds value.
+func (p *pageFile) eachInBucket(value []byte, fn func(element) error) error {
+	p.seen = map[uint64]bool{}
+	defer func() { p.seen = nil }()
+	pg, err := p.bucketPage(value)
+	if err != nil {
+		return err
+	}
+	return p.eachIn(pg, 0, fn)
 }
 
 func (c *Contents) meta(el element) error {

@@ -112,7 +112,7 @@ func newLog(dir string, names []string) (*Log, error) {
 // head reads a segment's checksum and metadata records; of the first segment
 // also what follows, up to headLimit.
 func (l *Log) head(path string, first, only bool) (err error) {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // the operator names the directory
 	if err != nil {
 		return err
 	}
@@ -187,13 +187,19 @@ func (l *Log) follow(dec wal.Decoder, path string, only bool) error {
 }
 
 func (l *Log) body(dir string, names []string) (err error) {
+	var files []*os.File
+	defer func() {
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
+		}
+	}()
 	readers := make([]fileutil.FileReader, 0, len(names))
 	for _, name := range names {
-		f, oerr := os.Open(filepath.Join(dir, name))
+		f, oerr := os.Open(filepath.Join(dir, name)) //nolint:gosec // the operator names the directory
 		if oerr != nil {
 			return oerr
 		}
-		defer f.Close() //nolint:errcheck // opened for reading
+		files = append(files, f)
 		readers = append(readers, fileutil.NewFileReader(f))
 	}
 	var t track

@@ -29,7 +29,7 @@ func OwnerOf(fs.FileInfo) (Owner, bool) { return Owner{}, false }
 func SameDevice(string, string) (bool, error) { return false, errors.ErrUnsupported }
 
 // Free is not known here.
-func Free(string) (uint64, bool, error) { return 0, false, nil }
+func Free(string) (int64, bool, error) { return 0, false, nil }
 
 // Private runs fn.
 func Private(fn func() error) error { return fn() }

@@ -25,7 +25,7 @@ type Lock struct{ f *os.File }
 // directory's own. Held is false where the file system knows no such locks; the
 // commit, a rename that never replaces anything, is safe without.
 func Acquire(path string) (lock *Lock, held bool, err error) {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // the operator names the directory
 	if err != nil {
 		return nil, false, err
 	}
@@ -71,7 +71,7 @@ func SameDevice(a, b string) (bool, error) {
 
 // Free returns the bytes that a user without privileges can still write on the
 // file system of path; known is false where it does not say.
-func Free(path string) (free uint64, known bool, err error) {
+func Free(path string) (free int64, known bool, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
 		return 0, false, &os.PathError{Op: "statfs", Path: path, Err: err}
@@ -79,7 +79,8 @@ func Free(path string) (free uint64, known bool, err error) {
 	if st.Blocks == 0 {
 		return 0, false, nil
 	}
-	return uint64(st.Bavail) * uint64(st.Bsize), true, nil //nolint:unconvert // the types differ by platform
+	// The types of both differ by platform.
+	return int64(st.Bavail) * int64(st.Bsize), true, nil //nolint:gosec,unconvert // no file system has 8 EiB free
 }
 
 // umaskLock guards the umask, which is one for the whole process.
