@@ -37,7 +37,7 @@ type Barrier struct {
 }
 
 // Start answers peers from now on. Where the listen address is in use the
-// error is a *Taken.
+// error is a *TakenError.
 func Start(ctx context.Context, cfg Config) (*Barrier, error) {
 	b, err := newBarrier(cfg)
 	if err != nil {
@@ -80,8 +80,8 @@ func Survey(ctx context.Context, cfg Config) (View, error) {
 	return v, nil
 }
 
-// Unsteady: every peer is there, but some were not in the round before, so
-// that another round at once may decide.
+// Unsteady says that every peer is there, but some were not in the round
+// before, so that another round at once may decide.
 func Unsteady(v View) bool {
 	steady := true
 	for i := range v.Peers {

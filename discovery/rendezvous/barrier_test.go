@@ -15,19 +15,44 @@ import (
 	"go.uber.org/zap/zaptest"
 )
 
-// freePort returns addresses of loopback that are free at this moment.
+// freeURLs returns addresses of loopback that are free at this moment.
 func freeURLs(t *testing.T, scheme string, n int) []string {
 	t.Helper()
 	urls := make([]string, 0, n)
+	var held []net.Listener
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
+		l := listenOn(t, "127.0.0.1:0")
+		held = append(held, l)
 		urls = append(urls, scheme+"://"+l.Addr().String())
 	}
+	for _, l := range held { // not before: each is another one
+		closeIt(t, l)
+	}
 	return urls
+}
+
+func listenOn(t *testing.T, addr string) net.Listener {
+	t.Helper()
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func closeIt(t *testing.T, c io.Closer) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// say answers a request, to whoever is still there.
+func say(w io.Writer, text string) {
+	if _, err := io.WriteString(w, text); err != nil {
+		return
+	}
 }
 
 func planAt(urls []string, self int) Plan {
@@ -54,14 +79,15 @@ func startAt(t *testing.T, urls []string, self int, tls TLS) *Barrier {
 }
 
 func standings(v View) string {
-	out := v.Self.String()
+	out := []string{v.Self.String()}
 	for i := range v.Peers {
-		out += " " + v.Peers[i].Now.String()
+		word := v.Peers[i].Now.String()
 		if v.Peers[i].Steady {
-			out += "!"
+			word += "!"
 		}
+		out = append(out, word)
 	}
-	return out
+	return strings.Join(out, " ")
 }
 
 func TestBarrierMeets(t *testing.T) {
@@ -169,7 +195,7 @@ func TestListener(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer resp.Body.Close()
+			defer closeIt(t, resp.Body)
 			if resp.StatusCode != tt.want {
 				t.Errorf("%s %s: %d, want %d", tt.method, tt.path, resp.StatusCode, tt.want)
 			}
@@ -182,13 +208,13 @@ func TestOverload(t *testing.T) {
 	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) Answer { return Answer{} }}
 	s.busy <- struct{}{}
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, http.NoBody))
+	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("status %d", w.Code)
 	}
 	<-s.busy
 	w = httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, Path, http.NoBody))
+	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))
 	if w.Code != http.StatusOK || len(s.busy) != 0 {
 		t.Errorf("status %d, %d still busy", w.Code, len(s.busy))
 	}
@@ -197,26 +223,26 @@ func TestOverload(t *testing.T) {
 // TestSlowLoris: connections that say nothing are ended, and while one host
 // holds all that it gets, another one is still answered.
 func TestSlowLoris(t *testing.T) {
-	l, err := net.Listen("tcp", "0.0.0.0:0")
+	l := listenOn(t, "0.0.0.0:0")
+	_, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
-	url := fmt.Sprintf("http://127.0.0.1:%d", port)
-	b, err := Start(t.Context(), Config{Plan: planAt([]string{url, "http://127.0.0.1:1"}, 0), State: Waiting, Listen: []string{fmt.Sprintf("http://0.0.0.0:%d", port)}, Log: zaptest.NewLogger(t)})
+	closeIt(t, l)
+	url := "http://127.0.0.1:" + port
+	b, err := Start(t.Context(), Config{Plan: planAt([]string{url, "http://127.0.0.1:1"}, 0), State: Waiting, Listen: []string{"http://0.0.0.0:" + port}, Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
+	defer closeIt(t, b)
 	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	var held []net.Conn
 	for range 3 * maxPerHost {
-		c, err := from.DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		c, err := from.DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 		if err != nil {
 			t.Skipf("no loopback alias here: %v", err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { closeIt(t, c) })
 		if _, err := io.WriteString(c, "GET /etcdinit/v1/state HTTP/1.1\r\nX: "); err != nil {
 			continue
 		}
@@ -246,7 +272,7 @@ func TestLyingNeighbours(t *testing.T) {
 				http.NotFound(w, r)
 				return
 			}
-			_, _ = io.WriteString(w, body)
+			say(w, body)
 		}
 	}
 	member := func(id string) string {
@@ -259,7 +285,7 @@ func TestLyingNeighbours(t *testing.T) {
 				return
 			}
 			w.Header().Set("X-Etcd-Cluster-Id", header)
-			_, _ = io.WriteString(w, body)
+			say(w, body)
 		}
 	}
 	for _, tt := range []struct {
@@ -274,9 +300,11 @@ func TestLyingNeighbours(t *testing.T) {
 		{"a newer agent", ok(`{"format":9}`), Unknown, "same version"},
 		{"a flood", ok(strings.Repeat("x", 2*maxAnswer)), Unknown, "more than"},
 		{"404 for all", http.NotFound, Unknown, "neither"},
-		{"403 for all", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, Unknown, "neither"},
-		{"a redirect to an agent", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://127.0.0.1:1/", 302) }, Unknown, "HTTP 302"},
-		{"busy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, Silent, "busy"},
+		{"403 for all", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, Unknown, "neither"},
+		{"a redirect to an agent", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusFound)
+		}, Unknown, "HTTP 302"},
+		{"busy", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, Silent, "busy"},
 		{"hangs up", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Silent, "closed the connection"},
 		{"etcd of mine", etcd("00000000000000c1", `[{"id":161,"name":"m0","peerURLs":[]}]`), Running, ""},
 		{"etcd of mine that lists nobody", etcd("c1", `[]`), Running, ""},
@@ -302,11 +330,8 @@ func TestLyingNeighbours(t *testing.T) {
 // TestRoundIsBounded: a peer that takes the connection and is silent does not
 // hold a round for longer than its time.
 func TestRoundIsBounded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
+	l := listenOn(t, "127.0.0.1:0")
+	defer closeIt(t, l)
 	b := startAt(t, append(freeURLs(t, "http", 1), "http://"+l.Addr().String()), 0, TLS{})
 	start := time.Now()
 	v := b.Round(t.Context())
@@ -338,7 +363,7 @@ func TestTaken(t *testing.T) {
 	}
 	urls := freeURLs(t, "http", 2)
 	startAt(t, urls, 0, TLS{})
-	var taken *Taken
+	var taken *TakenError
 	if err := start(urls[0]); !errors.As(err, &taken) || !strings.Contains(err.Error(), "another etcdinit already runs here") {
 		t.Errorf("by an agent: %v", err)
 	}
@@ -352,7 +377,7 @@ func TestTaken(t *testing.T) {
 				return
 			}
 			w.Header().Set("X-Etcd-Cluster-Id", tt.cluster)
-			_, _ = io.WriteString(w, "[]")
+			say(w, "[]")
 		}))
 		if err := start(srv.URL); !errors.As(err, &taken) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("by %s: %v", tt.name, err)

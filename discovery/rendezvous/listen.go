@@ -27,8 +27,8 @@ const (
 	callHeader  = "Etcdinit-Call"
 )
 
-// Taken: a listen address is in use by somebody else.
-type Taken struct {
+// TakenError says that a listen address is in use by somebody else.
+type TakenError struct {
 	Addr string
 	// By says who it is, where that could be told.
 	By Sighting
@@ -36,7 +36,7 @@ type Taken struct {
 	Err error
 }
 
-func (e *Taken) Error() string {
+func (e *TakenError) Error() string {
 	switch e.By.Kind {
 	case Etcd:
 		return fmt.Sprintf("etcd already runs here: the listen address %s belongs to an etcd %s of cluster %s", e.Addr, e.By.Version, e.By.ClusterID)
@@ -47,7 +47,7 @@ func (e *Taken) Error() string {
 	return "the listen address " + e.Addr + " is taken by another program (ss -ltnp tells which)"
 }
 
-func (e *Taken) Unwrap() error { return e.Err }
+func (e *TakenError) Unwrap() error { return e.Err }
 
 // call is what a probe says of its sender: who it is and how far. It is only
 // a reason to look there, never a fact.
@@ -119,7 +119,7 @@ func bind(ctx context.Context, raw string, m *material) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", u.Host)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &Taken{Addr: u.Host, By: whoListens(ctx, u, m), Err: err}
+		return nil, &TakenError{Addr: u.Host, By: whoListens(ctx, u, m), Err: err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", u.Host, err)
@@ -185,7 +185,8 @@ func (c *connLimit) leave(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all--
-	if c.perHost[host]--; c.perHost[host] == 0 {
+	c.perHost[host]--
+	if c.perHost[host] == 0 {
 		delete(c.perHost, host)
 	}
 }

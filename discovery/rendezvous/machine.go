@@ -9,11 +9,11 @@ import (
 type State string
 
 const (
-	// Waiting: the plan is known, the disk is empty.
+	// Waiting means: the plan is known, the disk is empty.
 	Waiting State = "waiting"
-	// Committed: the seed is durable and marked as not released.
+	// Committed means: the seed is durable and marked as not released.
 	Committed State = "committed"
-	// Released: the mark is gone, durably; etcd may start.
+	// Released means: the mark is gone, durably; etcd may start.
 	Released State = "released"
 )
 
@@ -55,13 +55,13 @@ func (p Plan) Me() Member {
 type Kind int
 
 const (
-	// NoAnswer: nothing did, or it was too busy to.
+	// NoAnswer means: nothing did, or it was too busy to.
 	NoAnswer Kind = iota
-	// Agent: an etcdinit.
+	// Agent means: an etcdinit.
 	Agent
-	// Etcd: an etcd, which told its cluster's ID.
+	// Etcd means: an etcd, which told its cluster's ID.
 	Etcd
-	// Garbage: something else, or an agent of a newer format.
+	// Garbage means: something else, or an agent of a newer format.
 	Garbage
 )
 
@@ -72,10 +72,10 @@ type Sighting struct {
 	URL  string // the URL that answered, or the last that did not
 	Addr string // remote address of the connection, where there was one
 
-	Answer    Answer   // Agent: what it said
+	Answer    Answer   // Agent means: what it said
 	ClusterID ID       // Etcd
-	Members   []Listed // Etcd: its /members, as far as it tells them
-	Version   string   // Etcd: its server version, where told
+	Members   []Listed // Etcd means: its /members, as far as it tells them
+	Version   string   // Etcd means: its server version, where told
 	Detail    string   // NoAnswer, Garbage: what was seen, in words
 	Certs     []string // findings about its certificate, in words
 }
@@ -100,32 +100,32 @@ type Round struct {
 type Standing int
 
 const (
-	// Silent: no answer.
+	// Silent means: no answer.
 	Silent Standing = iota
-	// Unknown: an answer that says nothing: garbage, a newer format.
+	// Unknown means: an answer that says nothing: garbage, a newer format.
 	Unknown
-	// Astray: an agent of another member answered at this URL.
+	// Astray means: an agent of another member answered at this URL.
 	Astray
-	// Differs: an agent with another plan.
+	// Differs means: an agent with another plan.
 	Differs
-	// IsWaiting, IsCommitted, IsReleased: an agent with my plan.
+	// IsWaiting means: an agent with my plan, in that state.
 	IsWaiting
-	// IsCommitted: see IsWaiting.
+	// IsCommitted is like IsWaiting.
 	IsCommitted
-	// IsReleased: see IsWaiting.
+	// IsReleased is like IsWaiting.
 	IsReleased
-	// Running: an etcd of my cluster.
+	// Running means: an etcd of my cluster.
 	Running
-	// Replaced: an etcd of my cluster that lists my own ID as started.
+	// Replaced means: an etcd of my cluster that lists my own ID as started.
 	Replaced
-	// Removed: an etcd of my cluster whose members have published themselves
+	// Removed means: an etcd of my cluster whose members have published themselves
 	// and that does not list my ID.
 	Removed
-	// Foreign: an etcd of another cluster.
+	// Foreign means: an etcd of another cluster.
 	Foreign
-	// Mine (own URL only): this very run answered.
+	// Mine means, of the own URL only: this very run answered.
 	Mine
-	// Double (own URL only): an agent with my member ID and another nonce.
+	// Double means, of the own URL only: an agent with my member ID and another nonce.
 	Double
 )
 

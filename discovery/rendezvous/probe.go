@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -72,9 +71,9 @@ func (p *prober) ask(ctx context.Context, id ID, raw string, c call) Sighting {
 	defer tr.CloseIdleConnections()
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { s.Addr = i.Conn.RemoteAddr().String() }})
 	get := func(path string) (*http.Response, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.Scheme+"://"+u.Host+path, http.NoBody)
-		if err != nil {
-			return nil, err
+		req, reqErr := http.NewRequestWithContext(ctx, http.MethodGet, u.Scheme+"://"+u.Host+path, http.NoBody)
+		if reqErr != nil {
+			return nil, reqErr
 		}
 		if c.id != "" {
 			req.Header.Set(callHeader, c.String())
@@ -83,7 +82,7 @@ func (p *prober) ask(ctx context.Context, id ID, raw string, c call) Sighting {
 	}
 	resp, err := get(Path)
 	if err != nil {
-		s.Detail = plain(err, u)
+		s.Detail = plain(err)
 		return s
 	}
 	defer drop(resp)
@@ -116,7 +115,7 @@ func drop(resp *http.Response) {
 func (s *Sighting) etcd(get func(string) (*http.Response, error)) {
 	resp, err := get("/members")
 	if err != nil {
-		s.Kind, s.Detail = NoAnswer, err.Error()
+		s.Kind, s.Detail = NoAnswer, plain(err)
 		return
 	}
 	defer drop(resp)
@@ -160,24 +159,25 @@ func version(get func(string) (*http.Response, error)) string {
 }
 
 // plain says why a dial or an exchange failed, in few words.
-func plain(err error, u *url.URL) string {
+func plain(err error) string {
 	var dns *net.DNSError
 	var sys syscall.Errno
+	text := err.Error()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer from " + u.Host + " within " + RoundTime.String()
+		return "no answer within " + RoundTime.String()
 	case errors.As(err, &dns):
 		return dns.Error()
 	case errors.As(err, &sys):
-		return u.Host + ": " + sys.Error()
+		return sys.Error()
 	case errors.Is(err, io.EOF):
-		return u.Host + " closed the connection"
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"), strings.Contains(err.Error(), "does not look like a TLS handshake"):
-		return u.Host + " speaks plain HTTP, this node expects TLS"
-	case strings.Contains(err.Error(), "malformed HTTP response"):
-		return u.Host + " does not speak plain HTTP (does it expect TLS?)"
+		return "it closed the connection"
+	case strings.Contains(text, "server gave HTTP response to HTTPS client"), strings.Contains(text, "does not look like a TLS handshake"):
+		return "it speaks plain HTTP, this node expects TLS"
+	case strings.Contains(text, "malformed HTTP response"):
+		return "it does not speak plain HTTP (does it expect TLS?)"
 	}
-	return fmt.Sprintf("%s: %v", u.Host, err)
+	return clean(text)
 }
 
 // whoListens asks the address that could not be bound.

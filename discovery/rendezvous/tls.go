@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,8 +26,6 @@ type TLS struct {
 	// Auto is peer-auto-tls: encrypted, and nobody's identity is checked.
 	Auto bool
 }
-
-func (t TLS) enabled() bool { return t.Auto || t.CertFile != "" }
 
 // material is what the files held.
 type material struct {
@@ -54,9 +53,9 @@ func (t TLS) load() (*material, error) {
 	}
 	m.server, m.client = &server, &server
 	if t.ClientCertFile != "" {
-		client, err := tls.LoadX509KeyPair(t.ClientCertFile, t.ClientKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("peer client certificate %s with key %s: %w", t.ClientCertFile, t.ClientKeyFile, err)
+		client, clientErr := tls.LoadX509KeyPair(t.ClientCertFile, t.ClientKeyFile)
+		if clientErr != nil {
+			return nil, fmt.Errorf("peer client certificate %s with key %s: %w", t.ClientCertFile, t.ClientKeyFile, clientErr)
 		}
 		m.client = &client
 	}
@@ -67,7 +66,7 @@ func (t TLS) load() (*material, error) {
 }
 
 func pool(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path)
+	pem, err := os.ReadFile(path) //nolint:gosec // the path is etcd's own setting
 	if err != nil {
 		return nil, fmt.Errorf("peer trusted CA: %w", err)
 	}
@@ -200,20 +199,11 @@ func CheckOwnCert(t TLS, host string, now time.Time) []string {
 		clientFile = t.ClientCertFile
 	}
 	for _, f := range checkPair(m.client, m.roots, "", now, x509.ExtKeyUsageClientAuth, clientFile) {
-		if !contains(findings, f) {
+		if !slices.Contains(findings, f) {
 			findings = append(findings, f)
 		}
 	}
 	return findings
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 func checkPair(cert *tls.Certificate, roots *x509.CertPool, host string, now time.Time, usage x509.ExtKeyUsage, path string) []string {

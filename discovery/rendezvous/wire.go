@@ -34,10 +34,10 @@ type Answer struct {
 	Members   []Member `json:"members"`
 }
 
-// errFormat: the answer is an agent's, of a format this version does not know.
-type errFormat int
+// formatError: the answer is an agent's, of a format this version does not know.
+type formatError int
 
-func (e errFormat) Error() string {
+func (e formatError) Error() string {
 	return fmt.Sprintf("an etcdinit of format %d answered, this one knows format %d: run the same version on every node", int(e), Format)
 }
 
@@ -57,7 +57,7 @@ func parse(r io.Reader) (Answer, error) {
 		return Answer{}, errors.New("answer is not an agent's JSON")
 	}
 	if head.Format != Format {
-		return Answer{}, errFormat(head.Format)
+		return Answer{}, formatError(head.Format)
 	}
 	var a Answer
 	dec := json.NewDecoder(bytes.NewReader(data))

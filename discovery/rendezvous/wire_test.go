@@ -41,7 +41,7 @@ func TestParse(t *testing.T) {
 			}
 		})
 	}
-	var format errFormat
+	var format formatError
 	if _, err := parse(strings.NewReader(`{"format":2}`)); !errors.As(err, &format) || int(format) != 2 {
 		t.Errorf("a newer format: %v", err)
 	}

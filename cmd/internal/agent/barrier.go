@@ -128,7 +128,7 @@ func (m *meeting) lookUp(ctx context.Context) error {
 	found, err := m.glance(ctx, provider)
 	if err != nil {
 		m.Log.Debug("discovery asked again: no whole answer", zap.Error(err))
-		return nil //nolint:nilerr // the plan that is there still counts
+		return nil // the plan that is there still counts
 	}
 	plan, err := seed.New(m.spec(found))
 	if err != nil {
@@ -153,7 +153,7 @@ func (m *meeting) open(ctx context.Context) error {
 	}
 	for {
 		b, err := rendezvous.Start(ctx, cfg)
-		var taken *rendezvous.Taken
+		var taken *rendezvous.TakenError
 		switch {
 		case err == nil:
 			m.barrier = b

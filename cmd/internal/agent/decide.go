@@ -10,17 +10,17 @@ import (
 type Disk int
 
 const (
-	// DiskEmpty: nothing of an etcd in it.
+	// DiskEmpty means: nothing of an etcd in it.
 	DiskEmpty Disk = iota
-	// DiskPending: seeded, not released, and no etcd has run on it.
+	// DiskPending means: seeded, not released, and no etcd has run on it.
 	DiskPending
-	// DiskUsed: seeded, not released, but an etcd has run on it.
+	// DiskUsed means: seeded, not released, but an etcd has run on it.
 	DiskUsed
-	// DiskOurs: a complete directory of this member.
+	// DiskOurs means: a complete directory of this member.
 	DiskOurs
-	// DiskForeign: another member's or cluster's, or of a removed member.
+	// DiskForeign means: another member's or cluster's, or of a removed member.
 	DiskForeign
-	// DiskDamaged: half-written, mixed or corrupt.
+	// DiskDamaged means: half-written, mixed or corrupt.
 	DiskDamaged
 )
 
@@ -45,17 +45,17 @@ type Input struct {
 type Step int
 
 const (
-	// StepWait: look again.
+	// StepWait means: look again.
 	StepWait Step = iota
-	// StepSeed: write the seed, marked as pending.
+	// StepSeed means: write the seed, marked as pending.
 	StepSeed
-	// StepSeedAlone: write the seed without the mark; nobody is waited for.
+	// StepSeedAlone means: write the seed without the mark; nobody is waited for.
 	StepSeedAlone
-	// StepRelease: remove the mark; etcd may start.
+	// StepRelease means: remove the mark; etcd may start.
 	StepRelease
-	// StepKeep: the directory is good as it is.
+	// StepKeep means: the directory is good as it is.
 	StepKeep
-	// StepRefuse: touch nothing, exit with Outcome.Status.
+	// StepRefuse means: touch nothing, exit with Outcome.Status.
 	StepRefuse
 )
 
@@ -66,7 +66,7 @@ func (s Step) String() string {
 // Outcome is what Decide decided.
 type Outcome struct {
 	Step   Step
-	Status int // StepRefuse: the exit status
+	Status int // StepRefuse means: the exit status
 	// Rule is the row of the table that decided.
 	Rule Rule
 	// Peers are those that the row is about: the ones still awaited, the ones

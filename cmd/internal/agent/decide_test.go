@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -37,15 +38,20 @@ type policy struct {
 
 func policies() []policy {
 	return []policy{
-		{name: "all"}, {name: "none", none: true}, {name: "existing", existing: true}, {name: "none, existing", none: true, existing: true},
-		{name: "without b", without: []string{"b"}}, {name: "without too many", without: []string{"b", "c"}},
-		{name: "without myself", without: []string{"a"}}, {name: "without a stranger", without: []string{"x"}},
+		{name: "all"},
+		{name: "none", none: true},
+		{name: "existing", existing: true},
+		{name: "none, existing", none: true, existing: true},
+		{name: "without b", without: []string{"b"}},
+		{name: "without too many", without: []string{"b", "c"}},
+		{name: "without myself", without: []string{"a"}},
+		{name: "without a stranger", without: []string{"x"}},
 	}
 }
 
 // expected is the specification again, in one piece and without the table.
-func expected(in *Input) (Step, int) {
-	wait := func() (Step, int) {
+func expected(in *Input) (step Step, status int) {
+	wait := func() (next Step, exit int) {
 		if in.Expired {
 			return StepRefuse, 34
 		}
@@ -308,7 +314,7 @@ func markdown() string {
 		status := ""
 		switch r.step {
 		case StepRefuse:
-			status = fmt.Sprint(r.status)
+			status = strconv.Itoa(r.status)
 		case StepWait:
 			status = fmt.Sprintf("%d once the time is up", r.status)
 		case StepRelease, StepKeep, StepSeedAlone:

@@ -151,7 +151,7 @@ func (m *meeting) add(peers []rendezvous.PeerView) string {
 		cluster = append(cluster, self.Name+"="+u)
 	}
 	ctl := m.etcdctl(peers)
-	return fmt.Sprintf("%s member add %s --learner --peer-urls=%s, then start etcd on an empty data-dir with --name=%s --initial-advertise-peer-urls=%s --initial-cluster-state=existing --initial-cluster=%s, then %s member promote ID",
+	return fmt.Sprintf("%s member add %s --learner --peer-urls=%s (again after some seconds where it answers \"unhealthy cluster\"), then start etcd on an empty data-dir with --name=%s --initial-advertise-peer-urls=%s --initial-cluster-state=existing --initial-cluster=%s, then %s member promote ID",
 		ctl, self.Name, urls, self.Name, urls, strings.Join(cluster, ","), ctl)
 }
 

@@ -1,0 +1,507 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/etcdinit/etcdinit/e2e/internal/lab"
+)
+
+// barrierArgs are init's arguments with the default quorum.
+func (c *cluster) barrierArgs(more ...string) []string {
+	return append([]string{"init", "--config-file", "etcd.yaml", "--size", strconv.Itoa(c.shape.size), "--config-out", "run.yaml", "--timeout", "1m"}, more...)
+}
+
+func newBarrierCluster(t *testing.T, s shape) *cluster {
+	t.Helper()
+	c := newCluster(t, s)
+	c.CoreDNS(c.dns, c.zone)
+	return c
+}
+
+// meet is a first boot with the barrier.
+func (c *cluster) meet(version string) {
+	c.t.Helper()
+	c.Each(c.hosts, func(h *lab.Host) {
+		h.MustRun(etcdinit, c.barrierArgs()...)
+		h.Etcd(version, "--config-file", "run.yaml")
+	})
+	c.Healthy(c.hosts...)
+}
+
+func (c *cluster) wantUntouched(h *lab.Host) {
+	c.t.Helper()
+	if seeded(h) {
+		c.t.Errorf("%s was written to: %s", h.Name, h.Tree("data"))
+	}
+}
+
+func seeded(h *lab.Host) bool {
+	_, err := h.Stat("data/member/wal")
+	return err == nil
+}
+
+func pending(h *lab.Host) bool {
+	_, err := h.Stat("data/" + pendingFile)
+	return err == nil
+}
+
+func wantAll(t *testing.T, what, text string, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%s lacks %q:\n%s", what, w, text)
+		}
+	}
+}
+
+// pendingFile is the mark of a seed that is not released.
+const pendingFile = "member/etcdinit-pending"
+
+func output(r lab.Result) string { return r.Stdout + r.Stderr }
+
+func kill(procs ...*lab.Proc) {
+	for _, p := range procs {
+		p.Kill()
+	}
+}
+
+// TestBarrierBoot: a first boot with the default, of every version.
+func TestBarrierBoot(t *testing.T) {
+	for _, tt := range []struct {
+		name, version string
+		shape         shape
+	}{
+		{"3.5", "3.5", shape{size: 3}},
+		{"3.7, five, mutual TLS", "3.7", shape{size: 5, tls: true}},
+		{"3.6, IPv6", "3.6", shape{size: 3, family: "6"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newBarrierCluster(t, tt.shape)
+			c.meet(tt.version)
+			c.works()
+		})
+	}
+}
+
+// TestBarrierLateThird: two wait for the third, and none runs before it.
+func TestBarrierLateThird(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	var early []*lab.Proc
+	for _, h := range c.hosts[:2] {
+		early = append(early, h.Start(etcdinit, c.barrierArgs()...))
+	}
+	early[0].WaitLog("awaiting", 10*time.Second)
+	early[0].WaitLog("m3 (silent)", 10*time.Second)
+	time.Sleep(time.Second)
+	for i, h := range c.hosts[:2] {
+		if !early[i].Running() {
+			t.Fatalf("%s did not wait: %s", h.Name, early[i].Log())
+		}
+		c.wantUntouched(h)
+	}
+	c.hosts[2].MustRun(etcdinit, c.barrierArgs()...)
+	for i := range early {
+		if status := early[i].Wait(10 * time.Second); status != 0 {
+			t.Fatalf("%s ended with %d: %s", c.hosts[i].Name, status, early[i].Log())
+		}
+	}
+	c.start("3.6")
+	c.works()
+}
+
+// TestBarrierTimeout: at the end of the time it says who is silent, and a
+// later run goes on.
+func TestBarrierTimeout(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	r := c.hosts[0].WantStatus(34, etcdinit, c.barrierArgs("--timeout", "3s")...)
+	wantAll(t, "the refusal", output(r), "timeout of 3s has passed", "m2 is silent", "m3 is silent", "nothing was written")
+	c.wantUntouched(c.hosts[0])
+}
+
+// TestE2 is the loss of a stock cluster, and that it cannot happen here. m1
+// and m2 acknowledge a write that m3 never sees; m1 goes down; m2 loses its disk.
+func TestE2(t *testing.T) {
+	for _, version := range []string{"3.5", "3.6", "3.7"} {
+		t.Run(version, func(t *testing.T) {
+			c := newBarrierCluster(t, shape{size: 3})
+			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
+			procs := c.start(version)
+			c.hosts[0].Put("before", "1")
+			procs[2].Kill()                                                          // m3 lags from here on
+			c.Eventually("the write is acknowledged", 20*time.Second, func() error { // m3 may have led
+				if r := c.hosts[0].TryEtcdctl("put", "acknowledged", "yes"); r.Status != 0 {
+					return errors.New(r.Stderr)
+				}
+				return nil
+			})
+			kill(procs[0], procs[1])
+			c.hosts[1].Wipe("data") // the disk is lost; m1 is down
+			stock := func(h *lab.Host) *lab.Proc {
+				var members []string
+				for _, m := range c.hosts {
+					members = append(members, fmt.Sprintf("%s=http://%s.example.org:2380", m.Name, m.Name))
+				}
+				return h.Etcd(version, "--name", h.Name, "--data-dir", c.Home+"/data", "--initial-cluster", strings.Join(members, ","), "--initial-cluster-token", "e2e",
+					"--initial-advertise-peer-urls", "http://"+h.Name+".example.org:2380", "--listen-peer-urls", "http://0.0.0.0:2380",
+					"--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://"+h.Name+".example.org:2379")
+			}
+			// With etcdinit: everybody else is down, then m3 is up. Never a seed.
+			r := c.hosts[1].WantStatus(34, etcdinit, c.barrierArgs("--timeout", "3s")...)
+			wantAll(t, "with all others down", output(r), "m1 is silent", "m3 is silent")
+			m3 := c.hosts[2].Etcd(version, "--config-file", "run.yaml")
+			r = c.hosts[1].WantStatus(42, etcdinit, c.barrierArgs("--timeout", "20s")...)
+			wantAll(t, "with m3 up", output(r), "refusing to seed", "other members are running", "member remove", "member add m2 --learner", "initial-cluster-token")
+			c.wantUntouched(c.hosts[1])
+			// With stock etcd: the same host starts while nobody answers, m2 and m3
+			// elect, and the write is gone.
+			m3.Kill()
+			stock(c.hosts[1]).WaitLog("starting a new election", 20*time.Second)
+			c.hosts[2].Etcd(version, "--config-file", "run.yaml")
+			c.Healthy(c.hosts[1], c.hosts[2])
+			if got := c.hosts[2].Get("acknowledged"); got == "yes" {
+				t.Error("stock etcd kept the write: this test no longer shows what it is about")
+			}
+		})
+	}
+}
+
+// TestLostDisks: which disk it is does not matter, nor how many are left.
+func TestLostDisks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		lost []int
+	}{{"a minority", []int{2}}, {"the first", []int{0}}, {"a majority", []int{1, 2}}} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newBarrierCluster(t, shape{size: 3})
+			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
+			procs := c.start("3.6")
+			for _, i := range tt.lost {
+				procs[i].Kill()
+				c.hosts[i].Wipe("data")
+			}
+			for _, i := range tt.lost {
+				r := c.hosts[i].WantStatus(42, etcdinit, c.barrierArgs()...)
+				wantAll(t, "the refusal", output(r), "refusing to seed", c.clusterID(), "2380", "member remove")
+				c.wantUntouched(c.hosts[i])
+			}
+			for i, p := range procs {
+				if !strings.Contains(fmt.Sprint(tt.lost), strconv.Itoa(i)) && !p.Running() {
+					t.Errorf("%s stopped", c.hosts[i].Name)
+				}
+			}
+		})
+	}
+}
+
+func (c *cluster) clusterID() string {
+	c.t.Helper()
+	for _, h := range c.hosts {
+		var s struct {
+			ClusterID string `json:"clusterID"`
+		}
+		if r := h.Run(etcdinit, "inspect", "--data-dir", c.Home+"/data", "-o", "json"); r.Status == 0 {
+			if err := json.Unmarshal([]byte(r.Stdout), &s); err == nil && s.ClusterID != "" {
+				if n, err := strconv.ParseUint(s.ClusterID, 10, 64); err == nil {
+					return strconv.FormatUint(n, 16)
+				}
+				return s.ClusterID
+			}
+		}
+	}
+	return "cluster"
+}
+
+// TestReplacement: the commands that the refusal prints work as they are.
+func TestReplacement(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
+	procs := c.start("3.6")
+	c.hosts[0].Put("key", "value")
+	procs[2].Kill()
+	c.hosts[2].Wipe("data")
+	out := output(c.hosts[2].WantStatus(42, etcdinit, c.barrierArgs()...))
+	_, rest, ok := strings.Cut(out, "re-add this member: ")
+	if !ok {
+		t.Fatalf("no commands in %s", out)
+	}
+	commands, rest, ok := strings.Cut(rest, ", then start etcd on an empty data-dir with ")
+	if !ok {
+		t.Fatalf("no etcd flags in %s", out)
+	}
+	commands, _, _ = strings.Cut(commands, " (again")
+	flags, _, _ := strings.Cut(rest, ", then ")
+	for command := range strings.SplitSeq(commands, " && ") {
+		words := strings.Fields(command)
+		if len(words) == 0 || words[0] != "etcdctl" {
+			t.Fatalf("not an etcdctl command: %q", command)
+		}
+		c.Eventually(command, 20*time.Second, func() error { // "unhealthy cluster" for 5 s
+			if r := c.hosts[2].Run(c.Tool("etcd-3.6/etcdctl"), words[1:]...); r.Status != 0 {
+				return errors.New(output(r))
+			}
+			return nil
+		})
+	}
+	args := append(strings.Fields(flags), "--data-dir", c.Home+"/data", "--listen-peer-urls", "http://0.0.0.0:2380", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://m3.example.org:2379")
+	c.hosts[2].Etcd("3.6", args...).WaitLog("serving client traffic insecurely", 20*time.Second)
+}
+
+// TestBarrierViews: DNS tells the hosts something else, then the same.
+func TestBarrierViews(t *testing.T) {
+	c := newCluster(t, shape{size: 3})
+	wrong := lab.NewZone("example.org", time.Second).SRV("_etcd-server", 2380, c.hosts[0], c.hosts[1], c.dns).Addrs(c.hosts[0], c.hosts[1], c.dns)
+	zone := lab.NewZone("example.org", time.Second).SRV("_etcd-server", 2380, c.hosts...).Addrs(c.hosts...)
+	good, bad := c.dns, c.host("dns2")
+	c.CoreDNS(good, zone)
+	c.CoreDNS(bad, wrong)
+	c.UseDNS(c.hosts[:1], bad)
+	var procs []*lab.Proc
+	for _, h := range c.hosts {
+		procs = append(procs, h.Start(etcdinit, c.barrierArgs()...))
+	}
+	procs[1].WaitLog("plans another cluster", 10*time.Second)
+	procs[1].WaitLog("http://dns.example.org:2380", 10*time.Second)
+	for i, h := range c.hosts {
+		if !procs[i].Running() {
+			t.Fatalf("%s did not wait: %s", h.Name, procs[i].Log())
+		}
+		c.wantUntouched(h)
+	}
+	c.UpdateCoreDNS(bad, zone)
+	for i := range procs {
+		if status := procs[i].Wait(30 * time.Second); status != 0 {
+			t.Fatalf("%s ended with %d: %s", c.hosts[i].Name, status, procs[i].Log())
+		}
+	}
+	c.start("3.7")
+	c.works()
+}
+
+// TestBarrierPartition: m1 hears nobody for a while, everybody hears m1.
+func TestBarrierPartition(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	c.hosts[0].Drop(c.hosts[1:]...)
+	var procs []*lab.Proc
+	for _, h := range c.hosts {
+		procs = append(procs, h.Start(etcdinit, c.barrierArgs()...))
+	}
+	time.Sleep(6 * time.Second)
+	for i := range procs {
+		if !procs[i].Running() {
+			t.Fatalf("%s did not wait: %s", c.hosts[i].Name, procs[i].Log())
+		}
+	}
+	c.hosts[0].Heal()
+	for i := range procs {
+		if status := procs[i].Wait(20 * time.Second); status != 0 {
+			t.Fatalf("%s ended with %d: %s", c.hosts[i].Name, status, procs[i].Log())
+		}
+	}
+	c.start("3.6")
+	c.works()
+}
+
+// TestBarrierKilled: agents are killed in each state, and run again.
+func TestBarrierKilled(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	waiting := c.hosts[0].Start(etcdinit, c.barrierArgs()...)
+	waiting.WaitLog("awaiting", 10*time.Second)
+	waiting.Kill()
+	c.wantUntouched(c.hosts[0])
+	var procs []*lab.Proc
+	for _, h := range c.hosts {
+		procs = append(procs, h.Start(etcdinit, c.barrierArgs()...))
+	}
+	c.Eventually("somebody is seeded", 20*time.Second, func() error {
+		if !slices.ContainsFunc(c.hosts, seeded) {
+			return errors.New("no WAL yet")
+		}
+		return nil
+	})
+	kill(procs...) // each is waiting, committed, or released
+	c.meet("3.5")
+	c.works()
+}
+
+// TestBarrierCommittedStays: all have committed, nobody is released, and the
+// time is up. The seed stays, and the next run goes on.
+func TestBarrierCommittedStays(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
+	// The mark of a seed that is not released: what a crash between commit and release leaves.
+	for _, h := range c.hosts {
+		h.Write("data/"+pendingFile, "")
+	}
+	r := c.hosts[0].WantStatus(34, etcdinit, c.barrierArgs("--timeout", "3s")...)
+	wantAll(t, "the refusal", output(r), "m2 is silent", "the seed in", "stays, not released")
+	if !pending(c.hosts[0]) {
+		t.Error("it was released")
+	}
+	c.meet("3.6")
+	for _, h := range c.hosts {
+		if pending(h) {
+			t.Errorf("%s runs and is not released", h.Name)
+		}
+	}
+	c.works()
+}
+
+// TestBarrierStorm: agents with a short time and a supervisor's back-off.
+func TestBarrierStorm(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	c.Each(c.hosts, func(h *lab.Host) {
+		for try := range 20 {
+			if h.Run(etcdinit, c.barrierArgs("--timeout", "2s")...).Status == 0 {
+				return
+			}
+			time.Sleep(time.Duration(try%4) * 300 * time.Millisecond)
+		}
+		t.Errorf("%s was never released", h.Name)
+	})
+	c.start("3.6")
+	c.works()
+}
+
+// TestWithout: a member that never came is left out, and must come in later.
+func TestWithout(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	c.Each(c.hosts[:2], func(h *lab.Host) {
+		h.MustRun(etcdinit, c.barrierArgs("--without", "m3")...)
+		h.Etcd("3.6", "--config-file", "run.yaml")
+	})
+	c.Healthy(c.hosts[:2]...)
+	c.hosts[2].WantStatus(42, etcdinit, c.barrierArgs()...)
+	c.hosts[2].WantStatus(20, etcdinit, c.barrierArgs("--without", "m1", "--without", "m2")...)
+}
+
+// TestGrown: five members are discovered where three run (field case WB-58).
+func TestGrown(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	c.meet("3.6")
+	more := []*lab.Host{c.host("m4"), c.host("m5")}
+	all := append(append([]*lab.Host{}, c.hosts...), more...)
+	c.UseDNS(more, c.dns)
+	c.UpdateCoreDNS(c.dns, lab.NewZone("example.org", time.Second).SRV("_etcd-server", 2380, all...).Addrs(all...))
+	for _, h := range more {
+		h.Write("etcd.yaml", c.config())
+		r := h.WantStatus(42, etcdinit, "init", "--config-file", "etcd.yaml", "--size", "5", "--timeout", "1m")
+		wantAll(t, "the refusal", output(r), "3 members", "cluster", "of 5 members", "member add "+h.Name+" --learner")
+		c.wantUntouched(h)
+	}
+}
+
+// TestLiveEtcdSurvivesListener: etcds of the cluster run and dial an agent's
+// listener all the time; none of them stops.
+func TestLiveEtcdSurvivesListener(t *testing.T) {
+	for _, version := range lab.Versions() {
+		t.Run(version, func(t *testing.T) {
+			c := newBarrierCluster(t, shape{size: 3})
+			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
+			procs := c.start(version)
+			procs[2].Kill()
+			// An agent of another cluster's third member sits at its address.
+			agent := c.hosts[2].Start(etcdinit, "init", "--data-dir", c.Home+"/other", "--listen-peer-urls", "http://0.0.0.0:2380", "--listen-client-urls", "http://0.0.0.0:2379",
+				"--initial-cluster-token", "other", "--timeout", "1m", "--self-name", "m3",
+				"--discovery", "static:?peer=m3=http://m3.example.org:2380&peer=x=http://192.0.2.1:2380&peer=y=http://192.0.2.2:2380")
+			agent.WaitLog("awaiting", 10*time.Second)
+			for range 50 {
+				c.hosts[0].Put("key", "value") // messages to the third member
+			}
+			time.Sleep(3 * time.Second)
+			if !procs[0].Running() || !procs[1].Running() || !agent.Running() {
+				t.Fatalf("running: m1 %t, m2 %t, agent %t\n%s", procs[0].Running(), procs[1].Running(), agent.Running(), agent.Log())
+			}
+			c.Healthy(c.hosts[0], c.hosts[1])
+			agent.Stop()
+		})
+	}
+}
+
+// TestStatePortUnderAttack: a scanner, a slow-loris and a lying neighbour.
+func TestStatePortUnderAttack(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	attacker := c.host("attacker")
+	agent := c.hosts[0].Start(etcdinit, c.barrierArgs()...)
+	agent.WaitLog("awaiting", 10*time.Second)
+	target := netip.AddrPortFrom(c.hosts[0].Addr4(), 2380).String()
+	var held []net.Conn
+	for i := range 400 {
+		conn, err := attacker.Dial(t.Context(), "tcp", target)
+		if err != nil {
+			continue
+		}
+		text := "GET /etcdinit/v1/state HTTP/1.1\r\nHost: x\r\nEtcdinit-Call: 1 x released\r\nX: "
+		switch i % 4 {
+		case 0:
+			text = "\x16\x03\x01\x02\x00\x01\x00"
+		case 1:
+			text = strings.Repeat("A", 1<<16)
+		case 2:
+			text = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+		}
+		_, _ = io.WriteString(conn, text) //nolint:errcheck // it may have been cut
+		held = append(held, conn)
+	}
+	defer func() {
+		for _, conn := range held {
+			_ = conn.Close() //nolint:errcheck // as above
+		}
+	}()
+	c.Each(c.hosts[1:], func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
+	if status := agent.Wait(20 * time.Second); status != 0 {
+		t.Fatalf("m1 ended with %d: %s", status, agent.Log())
+	}
+	c.start("3.6")
+	c.works()
+}
+
+// TestTwoOfOne: a second host claims to be m1; its address leads to the first.
+func TestTwoOfOne(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	twin := c.host("twin")
+	c.UseDNS([]*lab.Host{twin}, c.dns)
+	twin.Write("etcd.yaml", c.config())
+	first := c.hosts[0].Start(etcdinit, c.barrierArgs()...)
+	first.WaitLog("awaiting", 10*time.Second)
+	r := twin.WantStatus(34, etcdinit, c.barrierArgs("--self-name", "m1", "--timeout", "4s")...)
+	wantAll(t, "the refusal", output(r), "two agents have the identity of m1")
+	c.wantUntouched(twin)
+}
+
+// TestCertificates: what is wrong with a certificate is said before etcd runs.
+func TestCertificates(t *testing.T) {
+	c := newCluster(t, shape{size: 3, tls: true})
+	c.CoreDNS(c.dns, c.zone)
+	other := c.NewCA("another CA")
+	cert, key := other.Issue([]string{"m2.example.org"}, nil)
+	c.hosts[1].Write("pki/member.crt", cert)
+	c.hosts[1].Write("pki/member.key", key)
+	second := c.hosts[1].Start(etcdinit, c.barrierArgs()...)
+	second.WaitLog("another CA", 10*time.Second) // its own certificate, at once
+	r := c.hosts[0].WantStatus(34, etcdinit, c.barrierArgs("--timeout", "5s")...)
+	wantAll(t, "the refusal", output(r), "m2 is silent", "another CA", "does not know")
+}
+
+// TestProbe: discover --probe shows what each peer is.
+func TestProbe(t *testing.T) {
+	c := newBarrierCluster(t, shape{size: 3})
+	waiting := c.hosts[1].Start(etcdinit, c.barrierArgs()...)
+	waiting.WaitLog("awaiting", 10*time.Second)
+	out := c.hosts[0].MustRun(etcdinit, "discover", "--probe", "--config-file", "etcd.yaml", "--size", "3")
+	wantAll(t, "the probe", out, "m2", "waiting", "m3", "silent")
+	dry := c.hosts[0].Run(etcdinit, c.barrierArgs("--dry-run")...)
+	wantAll(t, "the dry run", output(dry), "would wait", "m3 is silent")
+	c.wantUntouched(c.hosts[0])
+}
