@@ -1,0 +1,72 @@
+package main
+
+import (
+	"net"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// freePort is a port that was free on every one of the members' addresses.
+func freePort(t *testing.T, members int) string {
+	t.Helper()
+	for range 20 {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port //nolint:errcheck // a TCP listener has a TCP address
+		_ = l.Close()
+		c := &cluster{peerPort: port, clientPort: port}
+		for i := range members {
+			c.members = append(c.members, newMember(i+1, t.TempDir()))
+		}
+		if c.checkAddresses() == nil {
+			return strconv.Itoa(port)
+		}
+	}
+	t.Fatal("no port is free on all loopback addresses")
+	return ""
+}
+
+// TestDemo boots real clusters from records to a written key.
+func TestDemo(t *testing.T) {
+	if runtime.GOOS == "darwin" {
+		t.Skip("macOS has one loopback address unless aliases are added")
+	}
+	for _, members := range []int{1, 3} {
+		t.Run(strconv.Itoa(members), func(t *testing.T) {
+			var out strings.Builder
+			args := []string{"--members", strconv.Itoa(members), "--peer-port", freePort(t, members), "--client-port", freePort(t, members)}
+			if err := run(t.Context(), args, &out); err != nil {
+				t.Fatalf("%v\n%s", err, out.String())
+			}
+			for _, want := range []string{
+				"discovery-srv: demo.example",
+				`"all at once" written through etcd-1, read through etcd-` + strconv.Itoa(members),
+				"http://etcd-" + strconv.Itoa(members) + ".demo.example:",
+				"From nothing to " + strconv.Itoa(members) + " ready member",
+				"etcd starts, elects, is ready",
+				"The agents asked DNS " + strconv.Itoa(members) + " times for the members",
+			} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in\n%s", want, out.String())
+				}
+			}
+		})
+	}
+}
+
+func TestDemoPortTaken(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // a TCP listener has a TCP address
+	err = run(t.Context(), []string{"--members", "1", "--client-port", port}, &strings.Builder{})
+	if err == nil || !strings.Contains(err.Error(), "port "+port+" of 127.0.0.1 is taken") {
+		t.Errorf("got %v", err)
+	}
+}
