@@ -238,7 +238,7 @@ func TestSimulationExhaustive(t *testing.T) {
 // TestSimulationFindsStockLoss shows that the simulation can find the loss at
 // all: stock bootstrap has it.
 func TestSimulationFindsStockLoss(t *testing.T) {
-	w := runningTrio(t, budget{boot: 3, crash: 2, lose: 1, term: 2})
+	w := runningTrio(t, budget{boot: 1, lose: 1, term: 1})
 	w.stock, w.onlyLoss = true, true
 	r := explore(w, 400_000)
 	if r.err == nil || !strings.Contains(r.err.Error(), "acknowledged write is lost") {
