@@ -123,7 +123,7 @@ const (
 	// WouldSeed and WouldKeep are their dry-run forms.
 	WouldSeed Action = "would seed"
 	WouldKeep Action = "would keep"
-	// WouldWait: peers are missing, or disagree.
+	// WouldWait is what a dry run says while peers are missing or disagree.
 	WouldWait Action = "would wait"
 )
 
