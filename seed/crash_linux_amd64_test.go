@@ -20,10 +20,11 @@ var crashLayouts = []struct {
 	name    string
 	walDir  string // below the root; "" for the default
 	missing bool   // the data directory does not exist yet
+	kills   bool   // only kills: what fails is as in the layout before
 }{
 	{name: "one directory"},
 	{name: "separate wal-dir", walDir: "wal"},
-	{name: "wal-dir inside data-dir", walDir: "data/log"},
+	{name: "wal-dir inside data-dir", walDir: "data/log", kills: true},
 	{name: "nothing exists yet", walDir: "", missing: true},
 }
 
@@ -200,8 +201,54 @@ func TestCrash(t *testing.T) {
 					crashAt(t, i, action{key: c.key, kill: true})
 				}
 				for _, errno := range failures(c) {
+					if l.kills {
+						continue
+					}
 					crashAt(t, i, action{key: c.key, fail: errno})
 				}
+			}
+		})
+	}
+}
+
+// TestFileSystemAnswers is WB-52 and what a file system says when it is ill.
+func TestFileSystemAnswers(t *testing.T) {
+	const staged = "/data/.etcdinit-seed-*/member/"
+	for _, tc := range []struct {
+		name string
+		act  action
+		want string // "": it works all the same
+	}{
+		{"no fallocate", action{key: "fallocate " + staged + "wal.tmp/" + firstSegment + " #1", fail: syscall.EOPNOTSUPP}, ""},
+		{"no fallocate for the next segment", action{key: "fallocate " + staged + "wal/0.tmp #1", fail: syscall.EOPNOTSUPP}, ""},
+		{"no directory locks", action{key: "flock /data #1", fail: syscall.EBADF}, ""},
+		{"no rename without replacing", action{key: "renameat2 " + staged[:len(staged)-1] + " #1", fail: syscall.EINVAL}, ""},
+		{"corrupt", action{key: "openat " + staged + "snap/db #1", fail: syscall.EUCLEAN}, "member/snap/db: structure needs cleaning"},
+		{"quota", action{key: "fallocate " + staged + "wal.tmp/" + firstSegment + " #1", fail: syscall.EDQUOT}, "no space (or quota) left"},
+		{"full after the log was written", action{key: "fsync " + staged + "wal/" + firstSegment + " #1", fail: syscall.ENOSPC}, "no space (or quota) left"},
+		{"became read-only", action{key: "renameat2 " + staged[:len(staged)-1] + " #1", fail: syscall.EROFS}, "is on a read-only file system"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root, spec := arrange(t, 0)
+			got := trace(t, helper{Spec: spec, Umask: -1}, root, tc.act)
+			if !got.hit {
+				t.Fatal("the call was never made")
+			}
+			st, err := seed.Verify(spec.DataDir, "", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want != "" {
+				if got.status != 10+int(seed.Write) || !strings.Contains(got.stderr, tc.want) || !strings.Contains(got.stderr, spec.DataDir) || st.Kind != seed.Empty || len(st.Leftovers) > 0 {
+					t.Errorf("status %d, %q, left %+v", got.status, got.stderr, st)
+				}
+				return
+			}
+			if got.status != 0 || st.Kind != seed.Valid || !st.Pristine {
+				t.Errorf("status %d, %q, left %+v", got.status, got.stderr, st)
+			}
+			if info, err := os.Stat(filepath.Join(spec.DataDir, "member", "wal", firstSegment)); err != nil || info.Size() != 64_000_000 {
+				t.Errorf("segment: %v, %v", info, err)
 			}
 		})
 	}
