@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -262,7 +263,7 @@ func (m *meeting) wait(ctx context.Context, out Outcome, d time.Duration) (news 
 func (m *meeting) over(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if !errors.Is(cause, context.DeadlineExceeded) {
-		return cause
+		return fmt.Errorf("%w while waiting for the other members: %s", cause, m.aftermath())
 	}
 	err := m.refusal(Decide(m.input(true)))
 	if err == nil { // the time ran out between two steps

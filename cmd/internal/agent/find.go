@@ -42,7 +42,10 @@ func (a *agent) find(ctx context.Context) (Found, error) {
 	var final time.Time // when a mismatch becomes final; zero: none seen yet
 	for {
 		peers, err := a.await(ctx, provider)
-		if err != nil {
+		switch {
+		case err != nil && errors.Is(ctx.Err(), context.Canceled):
+			return Found{}, interrupted(err)
+		case err != nil:
 			return Found{}, err
 		}
 		found, err := a.match(peers)
@@ -62,10 +65,13 @@ func (a *agent) find(ctx context.Context) (Found, error) {
 			if errors.Is(cause, context.DeadlineExceeded) {
 				return Found{}, err
 			}
-			return Found{}, cause
+			return Found{}, interrupted(cause)
 		}
 	}
 }
+
+// interrupted says what a signal that came before any write leaves behind.
+func interrupted(cause error) error { return fmt.Errorf("%w: nothing was written", cause) }
 
 // await asks until the set is whole.
 func (a *agent) await(ctx context.Context, provider discovery.Provider) ([]discovery.Peer, error) {

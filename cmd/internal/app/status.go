@@ -16,7 +16,7 @@ import (
 type Interrupted struct{ Signal os.Signal }
 
 func (i Interrupted) Error() string {
-	return "interrupted (" + i.Signal.String() + "): nothing was written"
+	return "interrupted (" + i.Signal.String() + ")"
 }
 
 // usageError is a command line that cannot be run.
