@@ -59,6 +59,16 @@ func (z *Zone) Addrs(hosts ...*Host) *Zone {
 	return z
 }
 
+// RoundRobin adds a name that has the addresses of all hosts.
+func (z *Zone) RoundRobin(name string, hosts ...*Host) *Zone {
+	for _, h := range hosts {
+		for _, addr := range h.Addrs() {
+			z.addr = append(z.addr, addrRecord{name + "." + z.Origin, addr})
+		}
+	}
+	return z
+}
+
 // FQDN is a host's name in the zone, without trailing dot.
 func (z *Zone) FQDN(h *Host) string { return h.Name + "." + z.Origin }
 
