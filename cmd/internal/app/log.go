@@ -39,9 +39,11 @@ type progress struct {
 	log  *zap.Logger
 	live bool
 	last string
+	told bool // systemd shows what is waited for
 }
 
 func (p *progress) wait(w agent.Wait) {
+	defer func() { p.told = notifyWait(w) }()
 	left := ""
 	if w.Left > 0 {
 		left = ", " + w.Left.Round(time.Second).String() + " left"
@@ -65,6 +67,10 @@ func (p *progress) Write(line []byte) (int, error) {
 
 // clear ends the rewritten line, so that what follows stands alone.
 func (p *progress) clear() {
+	if p != nil && p.told {
+		p.told = false
+		notifyEnd()
+	}
 	if p != nil && p.live && p.last != "" {
 		p.last = ""
 		fmt.Fprint(p.out, "\r\x1b[K")
