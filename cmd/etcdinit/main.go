@@ -17,6 +17,6 @@ func main() {
 	ctx, stop := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { stop(app.Interrupted{Signal: <-signals}) }()
+	go func() { stop(app.InterruptedError{Signal: <-signals}) }()
 	os.Exit(app.Run(ctx, os.Args, app.IO{Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Version: version}))
 }

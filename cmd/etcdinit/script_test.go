@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -34,10 +36,15 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status": status,
-			"dns":    serveZone,
-			"tree":   tree,
+			"status":  status,
+			"dns":     serveZone,
+			"tree":    tree,
+			"ports":   ports,
+			"hold":    hold,
+			"removed": removed,
+			"cert":    cert,
 		},
+		Condition: condition,
 	})
 }
 
@@ -134,24 +141,26 @@ func serveZone(ts *testscript.TestScript, neg bool, args []string) {
 	logFile, err := os.Create(logPath)
 	ts.Check(err)
 	s.log = logFile
-	packets, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	var listen net.ListenConfig
+	packets, err := listen.ListenPacket(context.Background(), "udp4", "127.0.0.1:0")
 	ts.Check(err)
-	stream, err := net.Listen("tcp4", packets.LocalAddr().String())
+	stream, err := listen.Listen(context.Background(), "tcp4", packets.LocalAddr().String())
 	ts.Check(err)
 	var running sync.WaitGroup
+	failed := make(chan error, 2) // nil after a shutdown
 	servers := []*dns.Server{{PacketConn: packets, Handler: s}, {Listener: stream, Handler: s}}
 	for _, srv := range servers {
 		ready := make(chan struct{})
 		srv.NotifyStartedFunc = func() { close(ready) }
-		running.Go(func() { _ = srv.ActivateAndServe() })
+		running.Go(func() { failed <- srv.ActivateAndServe() })
 		<-ready
 	}
 	ts.Defer(func() {
 		for _, srv := range servers {
-			_ = srv.Shutdown()
+			ts.Check(srv.Shutdown())
 		}
 		running.Wait()
-		_ = logFile.Close()
+		ts.Check(errors.Join(<-failed, <-failed, logFile.Close()))
 	})
 	ts.Setenv("DNS", packets.LocalAddr().String())
 	ts.Setenv("DNSLOG", logPath)
@@ -235,7 +244,11 @@ func (s *zoneServer) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	if z.truncate && w.LocalAddr().Network() == "udp" {
 		m.Answer, m.Extra, m.Truncated = nil, nil, true
 	}
-	_ = w.WriteMsg(m)
+	if err := w.WriteMsg(m); err != nil {
+		s.mu.Lock()
+		fmt.Fprintf(s.log, "not answered: %v\n", err)
+		s.mu.Unlock()
+	}
 }
 
 func (z zone) fill(m *dns.Msg, question dns.Question) {

@@ -62,15 +62,15 @@ type Wait struct {
 type Kind int
 
 const (
-	// Settings: flags or configuration contradict each other (status 20).
+	// Settings means that flags or configuration contradict each other (status 20).
 	Settings Kind = iota + 1
-	// Disagree: peers disagree or stay silent (status 34).
+	// Disagree means that peers disagree or stay silent (status 34).
 	Disagree
-	// Unsafe: the cluster runs already (status 42).
+	// Unsafe means that the cluster runs already (status 42).
 	Unsafe
-	// Foreign: another member's data (status 43).
+	// Foreign means another member's data (status 43).
 	Foreign
-	// Output: the seed is there but the handoff could not be written (status 31).
+	// Output means that the seed is there but the handoff could not be written (status 31).
 	Output
 )
 
@@ -116,9 +116,9 @@ type Handoff = etcdconf.Handoff
 type Action string
 
 const (
-	// Seeded: it was empty and is complete now.
+	// Seeded means that it was empty and is complete now.
 	Seeded Action = "seeded"
-	// Kept: it was valid and ours, and no byte changed.
+	// Kept means that it was valid and ours, and no byte changed.
 	Kept Action = "kept"
 	// WouldSeed and WouldKeep are their dry-run forms.
 	WouldSeed Action = "would seed"
@@ -148,8 +148,8 @@ func newAgent(cfg Config) *agent {
 }
 
 // warn says something once, in the log and in the report.
-func (a *agent) warn(msg string, fields ...zap.Field) {
-	a.Log.Warn(msg, fields...)
+func (a *agent) warn(msg string) {
+	a.Log.Warn(msg)
 	a.warnings = append(a.warnings, msg)
 }
 

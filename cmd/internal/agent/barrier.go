@@ -44,6 +44,7 @@ type meeting struct {
 func (a *agent) meet(ctx context.Context, m *meeting) (err error) {
 	m.agent, m.looked, m.told = a, time.Now(), make(map[string]bool)
 	defer a.span("rendezvous")()
+	m.rehearse()
 	defer func() {
 		if m.barrier != nil {
 			err = errors.Join(err, m.barrier.Close())
@@ -147,7 +148,6 @@ func (m *meeting) lookUp(ctx context.Context) error {
 
 // open starts answering the peers.
 func (m *meeting) open(ctx context.Context) error {
-	m.rehearse()
 	cfg := m.rendezvousConfig(m.plan, m.found)
 	if m.disk == DiskPending {
 		cfg.State = rendezvous.Committed
@@ -344,6 +344,7 @@ func dialer(found *Found) rendezvous.DialFunc {
 // foresee is a dry run's look at the peers: what would be decided now.
 func (a *agent) foresee(ctx context.Context, m *meeting) (Outcome, error) {
 	m.agent, m.told = a, make(map[string]bool)
+	m.rehearse()
 	if out := Decide(m.input(false)); out.Step != StepWait {
 		return out, m.refusal(out)
 	}
@@ -351,7 +352,6 @@ func (a *agent) foresee(ctx context.Context, m *meeting) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, &Error{Kind: Settings, Msg: "cannot ask the peers", Err: err}
 	}
-	m.rehearse()
 	view.Self = rendezvous.Mine // nobody answers at the own URL in a dry run
 	m.view = view
 	out := Decide(m.input(false))

@@ -265,5 +265,5 @@ func (a *agent) deadline(ctx context.Context) (context.Context, context.CancelFu
 	if a.Timeout <= 0 {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, a.Timeout, errTimeout{a.Timeout})
+	return context.WithTimeoutCause(ctx, a.Timeout, timeoutError{a.Timeout})
 }

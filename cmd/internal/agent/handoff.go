@@ -1,11 +1,10 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
 	"github.com/etcdinit/etcdinit/seed"
@@ -78,37 +77,51 @@ func (a *agent) modeOfConfig() os.FileMode {
 	return 0o644
 }
 
-// writeFile makes path hold data, whole or not at all, whatever the umask.
-func writeFile(path string, data []byte, mode os.FileMode) (err error) {
+// writeFile makes path hold data, whole or not at all, whatever the umask. A
+// symbolic link stays one, and what is no regular file (/dev/stdout, a pipe) is
+// written to, never replaced.
+func writeFile(path string, data []byte, mode os.FileMode) error {
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return &os.PathError{Op: "write", Path: path, Err: errors.New("is a directory, want the name of a file")}
+	case err == nil && !info.Mode().IsRegular():
+		return writeInPlace(path, data)
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // etcd's user reads it
 		return err
 	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name()) //nolint:errcheck // the first error is the one to tell
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		_ = f.Close() //nolint:errcheck // as above
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// writeInPlace writes to what is there.
+func writeInPlace(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) //nolint:gosec // the path that the operator gave
+	if err != nil {
 		return err
 	}
-	if err := f.Chmod(mode); err != nil {
-		_ = f.Close() //nolint:errcheck // as above
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		_ = f.Close() //nolint:errcheck // as above
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // cutScheme splits scheme://rest.
@@ -116,9 +129,13 @@ func cutScheme(url string) (scheme, rest string, ok bool) { return strings.Cut(u
 
 // WriteReport puts the JSON report where it was asked for. A termination log
 // is a file that is mounted in place, so it is written, not renamed.
-func WriteReport(path string, data []byte, log *zap.Logger) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		log.Warn("no directory for the report", zap.String("path", path), zap.Error(err))
+func WriteReport(path string, data []byte) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // whoever supervises reads it
+	if err == nil {
+		err = os.WriteFile(path, data, 0o644) //nolint:gosec // as above
 	}
-	return os.WriteFile(path, data, 0o644)
+	if err != nil {
+		return &Error{Kind: Output, Msg: "write the report (--report)", Err: err}
+	}
+	return nil
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/etcdinit/etcdinit/seed"
 )
 
-// errTimeout is the cause of a context whose --timeout has passed.
-type errTimeout struct{ after time.Duration }
+// timeoutError is the cause of a context whose --timeout has passed.
+type timeoutError struct{ after time.Duration }
 
-func (e errTimeout) Error() string { return "timeout of " + e.after.String() + " has passed" }
+func (e timeoutError) Error() string { return "timeout of " + e.after.String() + " has passed" }
 
-func (errTimeout) Unwrap() error { return context.DeadlineExceeded }
+func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // restartBudget is how long a restart with data waits for DNS to contradict it.
 const restartBudget = 2 * time.Second
@@ -45,6 +45,9 @@ func Init(ctx context.Context, cfg Config, dry bool) (*Result, error) {
 	a.notice(state)
 	switch state.Kind {
 	case seed.Valid:
+		if err := Startable(state); err != nil {
+			return nil, err
+		}
 		if state.Pending {
 			return a.resume(ctx, state, dry)
 		}
@@ -217,12 +220,8 @@ func (a *agent) resume(ctx context.Context, state *seed.State, dry bool) (*Resul
 // another member's.
 func (a *agent) keep(ctx context.Context, state *seed.State, dry bool) (*Result, error) {
 	self := state.Self
-	if slices.Contains(state.Removed, state.MemberID) {
-		return nil, &Error{Kind: Foreign, Msg: a.Etcd.DataDir + " holds " + describe(self.Name, state.MemberID) +
-			", which was removed from cluster " + state.ClusterID.String() + ": etcd would not start from it; wipe this directory and use member add (etcdctl member add --learner), or attach the right volume"}
-	}
-	if err := a.packageDefault(state); err != nil {
-		return nil, err
+	if state.PackageDefault && a.Size > 1 {
+		return nil, packageDefault(state, a.Size)
 	}
 	found, remark, err := a.contradiction(ctx, state)
 	if err != nil {
@@ -244,15 +243,12 @@ func (a *agent) keep(ctx context.Context, state *seed.State, dry bool) (*Result,
 	return r, a.handoff(r, state, found)
 }
 
-// packageDefault recognises the one-member localhost cluster that a
+// packageDefault is the refusal for the one-member localhost cluster that a
 // distribution's package starts when it is installed.
-func (a *agent) packageDefault(state *seed.State) error {
-	if !state.PackageDefault || a.Size <= 1 {
-		return nil
-	}
+func packageDefault(state *seed.State, size int) error {
 	return &Error{Kind: Foreign, Msg: fmt.Sprintf("%s holds the one-member cluster %s of %s at %s that the etcd package started when it was installed, not a member of this %d-member cluster; "+
 		"if nobody uses it: systemctl stop etcd && mv %s %s.package-default, then run this again",
-		a.Etcd.DataDir, state.ClusterID, describe(state.Self.Name, state.MemberID), strings.Join(state.Self.PeerURLs, ","), a.Size, a.Etcd.DataDir, strings.TrimRight(a.Etcd.DataDir, "/"))}
+		state.DataDir, state.ClusterID, describe(state.Self.Name, state.MemberID), strings.Join(state.Self.PeerURLs, ","), size, state.DataDir, state.DataDir)}
 }
 
 // contradiction asks discovery, for a moment, whether the data are this node's.
@@ -367,6 +363,9 @@ func diff(c seed.Comparison) string {
 
 // foreign is the refusal for another member's data.
 func (a *agent) foreign(state *seed.State, c seed.Comparison, plan *seed.Plan) error {
+	if state.PackageDefault {
+		return packageDefault(state, len(plan.Members))
+	}
 	stored, wanted := strings.Join(c.StoredSelf.PeerURLs, ","), strings.Join(c.Wanted.PeerURLs, ",")
 	msg := fmt.Sprintf("volume %s belongs to %s at %s of cluster %s, this node is %s at %s (expected cluster %s): nothing was changed; ",
 		a.Etcd.DataDir, describe(c.StoredSelf.Name, state.MemberID), stored, state.ClusterID, describe(c.Wanted.Name, plan.MemberID), wanted, plan.ClusterID)

@@ -34,6 +34,7 @@ type app struct {
 	IO
 	log      *zap.Logger
 	json     bool   // log as JSON lines
+	unknown  string // a command that help was asked of and that does not exist
 	report   string // where the JSON report goes, also that of a failure
 	registry discovery.Registry
 	progress *progress
@@ -61,6 +62,9 @@ func Run(ctx context.Context, args []string, world IO) (status int) {
 		}
 	}()
 	err := a.cli().RunContext(ctx, args)
+	if err == nil && a.unknown != "" {
+		err = usageError{fmt.Errorf("no such command: %s; see etcdinit --help", a.unknown)}
+	}
 	a.progress.clear()
 	status = statusOf(err)
 	if err != nil {
@@ -75,7 +79,7 @@ func (a *app) fail(err error, status int) {
 	msg := oneLine(err)
 	if a.report != "" {
 		if rerr := a.writeFailure(msg, status); rerr != nil {
-			a.log.Warn("the report could not be written", zap.String("path", a.report), zap.Error(rerr))
+			a.log.Warn("the report could not be written", zap.Error(rerr))
 		}
 	}
 	if a.json {
@@ -83,7 +87,7 @@ func (a *app) fail(err error, status int) {
 		return
 	}
 	prefix := "etcdinit: "
-	if isTerminal(a.Err) {
+	if a.rich() && a.lookupEnv("NO_COLOR") == "" {
 		prefix = "\x1b[31metcdinit:\x1b[0m "
 	}
 	fmt.Fprintln(a.Err, prefix+msg)
@@ -116,7 +120,8 @@ Everything else has an ETCDINIT_* variable.`,
 			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "debug, info, warn or error", EnvVars: []string{"ETCDINIT_LOG_LEVEL"}},
 			&cli.StringFlag{Name: "log-format", Usage: "console or json (default: console on a terminal, else json)", EnvVars: []string{"ETCDINIT_LOG_FORMAT"}},
 		},
-		Before: a.logging,
+		Before:          a.logging,
+		CommandNotFound: func(_ *cli.Context, name string) { a.unknown = name },
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("no such command: %s; see etcdinit --help", c.Args().First())}
@@ -139,6 +144,7 @@ Everything else has an ETCDINIT_* variable.`,
 // commands gives every command the usage error that ends in status 20.
 func commands(list ...*cli.Command) []*cli.Command {
 	for _, c := range list {
+		c.HideHelpCommand = len(c.Subcommands) == 0
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
 			return usageError{fmt.Errorf("%w; see etcdinit %s --help", err, c.Name)}
 		}
@@ -166,7 +172,7 @@ func (a *app) logging(c *cli.Context) error {
 			format = "console"
 		}
 	}
-	a.progress = &progress{out: a.Err, live: isTerminal(a.Err)}
+	a.progress = &progress{out: a.Err, live: a.rich(), width: width(a.Err)}
 	log, err := newLogger(c.String("log-level"), format, a.progress)
 	if err != nil {
 		return usageError{err}
@@ -177,7 +183,23 @@ func (a *app) logging(c *cli.Context) error {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) //nolint:gosec // a file descriptor fits an int
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// rich: a terminal that understands escape sequences.
+func (a *app) rich() bool { return isTerminal(a.Err) && a.lookupEnv("TERM") != "dumb" }
+
+// width is how many characters a line of the terminal has; 0: unknown.
+func width(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	n, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // lookupEnv reads the environment that was handed in.

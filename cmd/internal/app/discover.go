@@ -31,6 +31,12 @@ func (a *app) runDiscover(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if a.namesNoData(c) { // the loader wants a data-dir, discovery does not
+		err = c.Set("data-dir", ".")
+	}
+	if err != nil {
+		return err
+	}
 	cfg, err := a.agentConfig(c, nil)
 	if err != nil {
 		return err
@@ -63,9 +69,14 @@ func (a *app) runDiscover(c *cli.Context) error {
 		fmt.Fprintln(w, strings.Join([]string{mark, p.Name, strings.Join(addrs, ","), strings.Join(p.PeerURLs, ","), strings.Join(p.ClientURLs, ",")}, "\t"))
 	}
 	if err := w.Flush(); err != nil {
-		return err
+		return unprinted(err)
 	}
 	return selfErr
+}
+
+// namesNoData: neither a configuration file nor a data directory is given.
+func (a *app) namesNoData(c *cli.Context) bool {
+	return c.String("config-file")+c.String("data-dir")+a.lookupEnv("ETCD_CONFIG_FILE")+a.lookupEnv("ETCD_DATA_DIR") == ""
 }
 
 // probed is one peer as it was just seen.
@@ -97,5 +108,5 @@ func (a *app) probe(ctx context.Context, cfg agent.Config, asJSON bool) error {
 	for _, p := range peers {
 		fmt.Fprintln(w, strings.Join([]string{p.Name, p.ID, p.State, p.URL, p.Detail}, "\t"))
 	}
-	return w.Flush()
+	return unprinted(w.Flush())
 }

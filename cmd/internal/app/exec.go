@@ -1,12 +1,14 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
 
 	"github.com/urfave/cli/v2"
+	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 )
@@ -47,7 +49,10 @@ func (a *app) runExec(c *cli.Context) error {
 	}
 	a.progress.clear()
 	if err := a.writeReport(r); err != nil {
-		return err
+		a.log.Warn("etcd starts without a report", zap.Error(err))
+	}
+	if c.Err() != nil {
+		return context.Cause(c.Context)
 	}
 	return a.become(cfg, r, path, command)
 }

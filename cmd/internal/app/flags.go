@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"os/user"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -183,10 +185,36 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 		}
 		cfg.Owner = owner
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, outputsApart(c, cfg.Etcd.File))...); err != nil {
 		return usageError{err}
 	}
 	return nil
+}
+
+// outputsApart refuses to write two outputs to one file, or over the
+// configuration that is the same on every node.
+func outputsApart(c *cli.Context, configFile string) error {
+	type place struct{ flag, path string }
+	places := []place{{"--config-file", configFile}}
+	for _, flag := range []string{"config-out", "env-file", "report"} {
+		here := place{"--" + flag, c.String(flag)}
+		for _, p := range places {
+			if here.path != "" && sameFile(here.path, p.path) {
+				return fmt.Errorf("%s %s is the file of %s: what is written to it would take its place; give it another name", here.flag, here.path, p.flag)
+			}
+		}
+		places = append(places, here)
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	if errX != nil || errY != nil {
+		return filepath.Clean(a) == filepath.Clean(b)
+	}
+	return os.SameFile(x, y) && x.Mode().IsRegular()
 }
 
 func dnsServer(s string) (netip.AddrPort, error) {
@@ -215,20 +243,19 @@ func parseOwner(s string) (*seed.Owner, error) {
 			return nil, err
 		}
 	}
-	if !hasGroup {
-		return owner, nil
-	}
-	gid, err := strconv.Atoi(group)
-	if err != nil {
-		g, err := user.LookupGroup(group)
+	if hasGroup {
+		gid, err := strconv.Atoi(group)
 		if err != nil {
-			return nil, err
+			g, err := user.LookupGroup(group)
+			if err != nil {
+				return nil, err
+			}
+			if gid, err = strconv.Atoi(g.Gid); err != nil {
+				return nil, err
+			}
 		}
-		if gid, err = strconv.Atoi(g.Gid); err != nil {
-			return nil, err
-		}
+		owner.GID = gid
 	}
-	owner.GID = gid
 	if owner.UID < 0 || owner.GID < 0 {
 		return nil, errors.New("a negative number is no user or group")
 	}

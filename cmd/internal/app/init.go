@@ -33,7 +33,7 @@ directory busy, 33 plugin failed, 34 peers disagree); call a person for 20
 (configuration), 40 (unusable answer), 41 (not exactly one self), 42 (unsafe:
 the cluster runs already), 43 (another member's data), 44 (corrupt data).`,
 		Flags: slices.Concat(etcdFlags(), discoveryFlags(), seedFlags(), []cli.Flag{
-			&cli.BoolFlag{Name: "dry-run", Usage: "decide, print the plan, write nothing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "decide, print the plan, write nothing but the --report"},
 			outputFlag(),
 		}),
 		Action: a.runInit,
@@ -54,17 +54,19 @@ func (a *app) runInit(c *cli.Context) error {
 		return err
 	}
 	a.progress.clear()
-	if err := a.writeReport(r); err != nil {
-		return err
+	if unreported := a.writeReport(r); unreported != nil {
+		return unreported
 	}
 	if asJSON {
 		return a.printJSON(r)
 	}
 	if r.Plan != nil && c.Bool("dry-run") {
-		fmt.Fprint(a.Out, r.Plan.String())
+		if _, err = fmt.Fprint(a.Out, r.Plan.String()); err != nil {
+			return unprinted(err)
+		}
 	}
-	fmt.Fprintln(a.Out, r.Message)
-	return nil
+	_, err = fmt.Fprintln(a.Out, r.Message)
+	return unprinted(err)
 }
 
 // printJSON prints one indented document.
@@ -72,5 +74,13 @@ func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.Out)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	return unprinted(enc.Encode(v))
+}
+
+// unprinted is for a standard output that cannot be written to.
+func unprinted(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &agent.Error{Kind: agent.Output, Msg: "print the result", Err: err}
 }

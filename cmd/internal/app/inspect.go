@@ -89,6 +89,9 @@ func (a *app) runVerify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := agent.Startable(state); err != nil && state.Kind == seed.Valid {
+		return err
+	}
 	if state.Kind == seed.Valid && (c.String("discovery") != "" || etcd.DiscoverySRV != "") {
 		cfg, err := a.agentConfig(c, nil)
 		if err != nil {
@@ -114,8 +117,8 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 		row("wal dir", s.WALDir)
 	}
 	row("state", stateWords(s))
-	if s.Self != nil {
-		row("member", s.Self.Name+" (ID "+s.MemberID.String()+")")
+	if s.MemberID != 0 {
+		row("member", member(s))
 		row("cluster ID", s.ClusterID.String())
 		for _, m := range s.Members {
 			row("", memberWords(m))
@@ -129,7 +132,15 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 			row(l.name, strings.Join(l.paths, " "))
 		}
 	}
-	return w.Flush()
+	return unprinted(w.Flush())
+}
+
+func member(s *seed.State) string {
+	name := "(no entry of its own)"
+	if s.Self != nil {
+		name = s.Self.Name
+	}
+	return name + " (ID " + s.MemberID.String() + ")"
 }
 
 func stateWords(s *seed.State) string {
@@ -137,6 +148,8 @@ func stateWords(s *seed.State) string {
 	switch {
 	case s.Kind == seed.Broken:
 		words += ": " + s.Reason
+	case slices.Contains(s.Removed, s.MemberID):
+		words += ", removed from its cluster: etcd does not start from it"
 	case s.Pending:
 		words += ", seeded, waiting for the other members (pending)"
 	case s.Kind == seed.Valid && s.Pristine:

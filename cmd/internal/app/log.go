@@ -16,7 +16,7 @@ import (
 // programs read alike.
 func newLogger(level, format string, w io.Writer) (*zap.Logger, error) {
 	lvl, err := zapcore.ParseLevel(level)
-	if err != nil {
+	if err != nil || lvl > zapcore.ErrorLevel { // above it, errors would be silent
 		return nil, fmt.Errorf("--log-level %q (or ETCDINIT_LOG_LEVEL) is not one of debug, info, warn, error", level)
 	}
 	cfg := logutil.DefaultZapLoggerConfig.EncoderConfig
@@ -38,8 +38,11 @@ type progress struct {
 	out  io.Writer
 	log  *zap.Logger
 	live bool
-	last string
-	told bool // systemd shows what is waited for
+	// width of the terminal, 0: unknown. A longer line would wrap, and only its
+	// last part be rewritten.
+	width int
+	last  string
+	told  bool // systemd shows what is waited for
 }
 
 func (p *progress) wait(w agent.Wait) {
@@ -49,14 +52,27 @@ func (p *progress) wait(w agent.Wait) {
 		left = ", " + w.Left.Round(time.Second).String() + " left"
 	}
 	if p.live {
-		fmt.Fprintf(p.out, "\r\x1b[Kwaiting: %s%s", w.For, left)
+		fmt.Fprint(p.out, "\r\x1b[K"+p.fit("waiting: "+w.For, left))
 		p.last = w.For
 		return
 	}
 	if now := w.For + w.Cause; now != p.last {
 		p.last = now
-		p.log.Info("waiting: "+w.For+left, zap.String("seen", w.Cause), zap.Int("attempt", w.Attempt), zap.Duration("next", w.Next.Round(time.Millisecond)))
+		fields := []zap.Field{zap.String("seen", w.Cause), zap.Duration("next", w.Next.Round(time.Millisecond))}
+		if w.Attempt > 0 {
+			fields = append(fields, zap.Int("attempt", w.Attempt))
+		}
+		p.log.Info("waiting: "+w.For+left, fields...)
 	}
+}
+
+// fit shortens what is awaited, not the time that is left.
+func (p *progress) fit(what, left string) string {
+	text, room := []rune(what), p.width-1-len(left)
+	if p.width > 0 && len(text) > room {
+		what = string(text[:max(0, room-1)]) + "…"
+	}
+	return what + left
 }
 
 // Write lets a log line take the place of the rewritten line.

@@ -21,11 +21,15 @@ func (a *app) writeReport(r *agent.Result) error {
 	if a.report == "" {
 		return nil
 	}
-	return agent.WriteReport(a.report, encodeReport(outcome{Message: r.Message, Result: r}), a.log)
+	err := agent.WriteReport(a.report, encodeReport(outcome{Message: r.Message, Result: r}))
+	if err != nil {
+		a.report = "" // it cannot tell its own failure
+	}
+	return err
 }
 
 func (a *app) writeFailure(msg string, status int) error {
-	return agent.WriteReport(a.report, encodeReport(outcome{Message: msg, Status: status}), a.log)
+	return agent.WriteReport(a.report, encodeReport(outcome{Message: msg, Status: status}))
 }
 
 // encodeReport fits the report into reportLimit bytes: first without the
@@ -43,10 +47,9 @@ func encodeReport(o outcome) []byte {
 			data = encode(o)
 		}
 	}
-	for len(data) > reportLimit {
-		msg := []rune(o.Message)
-		o.Message = string(msg[:len(msg)-min(len(msg), max(1, (len(data)-reportLimit)/4+1))]) + "…"
-		data = encode(o)
+	for msg := []rune(o.Message); len(data) > reportLimit && len(msg) > 0; data = encode(o) {
+		msg = msg[:len(msg)-min(len(msg), (len(data)-reportLimit)/4+1)] // no rune is longer than 4 bytes, some are escaped
+		o.Message = string(msg) + "…"
 	}
 	return data
 }

@@ -21,6 +21,8 @@ func TestEncodeReport(t *testing.T) {
 		{"small", outcome{Message: "seeded", Result: &agent.Result{}}},
 		{"many members", outcome{Message: "seeded", Result: &agent.Result{Members: many, Name: "etcd-0"}}},
 		{"a long message", outcome{Message: strings.Repeat("long ", 2000), Status: 34}},
+		{"a message a little too long", outcome{Message: strings.Repeat("x", 4090), Status: 34}},
+		{"a message a little too long, of long runes", outcome{Message: strings.Repeat("…", 1358), Status: 34}},
 		{"a message of quotes", outcome{Message: strings.Repeat("\"\\\x01é", 3000), Status: 34, Result: &agent.Result{Warnings: []string{strings.Repeat("x", 5000)}}}},
 	}
 	for _, tt := range tests {

@@ -12,10 +12,10 @@ import (
 	"github.com/etcdinit/etcdinit/seed"
 )
 
-// Interrupted is the cause of the context that a signal ended.
-type Interrupted struct{ Signal os.Signal }
+// InterruptedError is the cause of the context that a signal ended.
+type InterruptedError struct{ Signal os.Signal }
 
-func (i Interrupted) Error() string {
+func (i InterruptedError) Error() string {
 	return "interrupted (" + i.Signal.String() + ")"
 }
 
@@ -46,7 +46,7 @@ const (
 
 // statusOf is the one place where an error becomes an exit status.
 func statusOf(err error) int {
-	var stopped Interrupted
+	var stopped InterruptedError
 	switch {
 	case err == nil:
 		return statusDone

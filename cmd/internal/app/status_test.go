@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
@@ -44,8 +45,8 @@ func TestStatusOf(t *testing.T) {
 		{"another member's data", &agent.Error{Kind: agent.Foreign}, 43},
 		{"another member's data, found by seed", &seed.Error{Kind: seed.Foreign}, 43},
 		{"damaged", &seed.Error{Kind: seed.Damaged}, 44},
-		{"SIGINT", Interrupted{os.Interrupt}, 130},
-		{"SIGTERM", fmt.Errorf("waiting: %w", Interrupted{syscall.SIGTERM}), 143},
+		{"SIGINT", InterruptedError{os.Interrupt}, 130},
+		{"SIGTERM", fmt.Errorf("waiting: %w", InterruptedError{syscall.SIGTERM}), 143},
 		{"the refusal counts, not its cause", &agent.Error{Kind: agent.Unsafe, Err: &seed.Error{Kind: seed.Busy}}, 42},
 	}
 	for _, tt := range tests {
@@ -68,14 +69,14 @@ func TestReadmeStatuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	inTable := map[int]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^\| ([0-9]+) \|`).FindAllStringSubmatch(string(readme), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(string(readme), -1) {
 		n, err := strconv.Atoi(m[1])
 		if err != nil {
 			t.Fatal(err)
 		}
 		inTable[n] = true
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\tstatus\w+ += ([0-9]+)$`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\tstatus\w+ += (\d+)$`).FindAllStringSubmatch(string(source), -1) {
 		n, err := strconv.Atoi(m[1])
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +103,8 @@ func TestPanic(t *testing.T) {
 // panickingContext panics as soon as somebody waits on it.
 type panickingContext struct{ context.Context }
 
-func (panickingContext) Value(any) any { return nil }
+func (panickingContext) Value(any) any               { return nil }
+func (panickingContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (panickingContext) Done() <-chan struct{} {
 	panic("boom")
 }
