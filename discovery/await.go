@@ -19,6 +19,8 @@ const (
 	// lastTry is how long before the deadline a wait that would outlast it
 	// ends: time enough for one exchange with a slow server.
 	lastTry = 2 * time.Second
+	// hintsAfter is how long a wait may take before it is told what to look at.
+	hintsAfter = 30 * time.Second
 )
 
 // Progress is what Await knows after a try.
@@ -109,7 +111,7 @@ func Await(ctx context.Context, p Provider, opts AwaitOptions) ([]Peer, error) {
 			return nil, w.giveUp(ctx)
 		}
 		next := w.next(ctx, jitter(backoff), err.After)
-		w.progress(ctx, Progress{Got: len(err.Seen), Peers: err.Seen, Err: err.bare(), Next: next})
+		w.progress(ctx, Progress{Got: len(err.Seen), Peers: err.Seen, Err: w.shown(err), Next: next})
 		sleep(ctx, next)
 	}
 }
@@ -212,18 +214,34 @@ func (w *wait) giveUp(ctx context.Context) error {
 	if w.last == nil {
 		return &Error{Kind: Retry, Msg: fmt.Sprintf("the time was over before the first try (waited %s)", waited)}
 	}
-	hints := slices.Clone(w.last.Hints)
-	if n := len(w.last.Seen); n > 0 && n < w.Size {
-		hints = append(hints, "on Kubernetes a StatefulSet needs podManagementPolicy: Parallel, else pod 0 waits for peers that are made only after it")
-	}
 	return &Error{
 		Kind:       cmp.Or(w.last.AtDeadline, Retry),
 		Msg:        fmt.Sprintf("gave up at attempt %d after %s", w.attempt, waited),
 		Err:        w.last.bare(),
 		AtDeadline: w.last.AtDeadline,
 		Seen:       w.last.Seen,
-		Hints:      hints,
+		Hints:      w.hints(w.last),
 	}
+}
+
+// shown is a Retry as progress shows it: with hints once the wait is long, for
+// a wait without deadline has no other occasion.
+func (w *wait) shown(err *Error) error {
+	if time.Since(w.start) < hintsAfter {
+		return err.bare()
+	}
+	c := *err
+	c.Hints = w.hints(err)
+	return &c
+}
+
+// hints say what to look at when the set does not become complete.
+func (w *wait) hints(err *Error) []string {
+	hints := slices.Clone(err.Hints)
+	if n := len(err.Seen); n > 0 && n < w.Size {
+		hints = append(hints, "on Kubernetes a StatefulSet needs podManagementPolicy: Parallel, else pod 0 waits for peers that are made only after it")
+	}
+	return hints
 }
 
 // over tells whether ctx is done, or will be in this instant: what waits for a

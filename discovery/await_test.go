@@ -189,6 +189,30 @@ func TestAwaitAfter(t *testing.T) {
 	}
 }
 
+// TestAwaitHints: a wait that is long is told what to look at, also when no
+// deadline will ever say it.
+func TestAwaitHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		start := time.Now()
+		p := &fake{answers: []answer{{err: &discovery.Error{Kind: discovery.Retry, Msg: "NXDOMAIN", Hints: []string{"publishNotReadyAddresses"}, Seen: zone3(1)}}}}
+		_, err := discovery.Await(ctx, p, discovery.AwaitOptions{Size: 3, OnProgress: func(p discovery.Progress) {
+			waited, text := time.Since(start), p.Err.Error()
+			hinted := strings.Contains(text, "publishNotReadyAddresses") && strings.Contains(text, "Parallel")
+			if hinted != (waited >= 30*time.Second) {
+				t.Errorf("after %v: %s", waited, text)
+			}
+			if waited > time.Minute {
+				cancel()
+			}
+		}})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 func TestAwaitBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

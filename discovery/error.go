@@ -55,7 +55,7 @@ type Error struct {
 	// progress and is never an answer.
 	Seen []Peer
 	// Hints say what to look at if the error stays. Await keeps those of a
-	// Retry back until the deadline: most waits end well by themselves.
+	// Retry back for a while: most waits end well by themselves.
 	Hints []string
 }
 

@@ -58,8 +58,9 @@ const (
 
 	// maxNegative bounds how long a negative answer is believed. A zone may
 	// say an hour, but the server asked is often the authority itself, where
-	// a new record shows at once.
-	maxNegative = 30 * time.Second
+	// a new record shows at once: Kubernetes says 30 s and publishes a pod
+	// within one. Asking does not make a cache keep its answer for longer.
+	maxNegative = 2 * time.Second
 )
 
 // Client knows where to ask.

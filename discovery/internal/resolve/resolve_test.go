@@ -287,8 +287,8 @@ func TestNegativeAfter(t *testing.T) {
 		soa  string
 		want time.Duration
 	}{
-		{"minimum", "example.com. 60 SOA a. b. 1 2 3 4 7\n", 7 * time.Second},
-		{"TTL of the SOA is shorter", "example.com. 5 SOA a. b. 1 2 3 4 7\n", 5 * time.Second},
+		{"minimum", "example.com. 60 SOA a. b. 1 2 3 4 1\n", time.Second},
+		{"TTL of the SOA is shorter", "example.com. 1 SOA a. b. 1 2 3 4 7\n", time.Second},
 		{"an hour is not believed", "example.com. 9000 SOA a. b. 1 2 3 4 3600\n", maxNegative},
 		{"none", "", 0},
 	}
