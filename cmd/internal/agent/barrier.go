@@ -215,6 +215,9 @@ func (m *meeting) seed(ctx context.Context) error {
 		return err
 	}
 	if err := m.plan.Apply(ctx, m.Log); err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) && errors.Is(err, context.Cause(ctx)) {
+			return interrupted(err) // once it commits, it finishes
+		}
 		return err
 	}
 	m.Log.Info("seeded "+describe(m.plan.Self.Name, m.plan.MemberID), zap.String("cluster_id", m.plan.ClusterID.String()),
