@@ -61,7 +61,11 @@ func (p *provider) peers(ctx context.Context, answer plugins.Response) ([]discov
 			peer.Addrs = append(peer.Addrs, ip)
 		}
 		if len(w.Addrs) == 0 {
-			ask = append(ask, w.Host)
+			if ip, err := netip.ParseAddr(peerurl.Host(w.Host)); err == nil {
+				peer.Addrs = []netip.Addr{ip} // no nameserver is needed for it
+			} else {
+				ask = append(ask, w.Host)
+			}
 		}
 		peers = append(peers, peer)
 	}

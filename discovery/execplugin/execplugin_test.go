@@ -107,6 +107,31 @@ esac
 	}
 }
 
+// TestAddressesNeedNoNameserver: hosts that are addresses are asked of nobody,
+// so that a host without a nameserver, or with none yet, goes on.
+func TestAddressesNeedNoNameserver(t *testing.T) {
+	dir := t.TempDir()
+	script := `#!/bin/sh
+case $(cat) in
+*'"info"'*) echo '{"version":1,"info":{"name":"x","version":"1","contractVersions":[1]}}' ;;
+*) echo '{"version":1,"peers":[{"host":"192.0.2.10"},{"host":"2001:db8::11"}]}' ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "addresses"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := provide(t, "exec:addresses", discovery.Env{PluginDirs: []string{dir}, ResolvConf: filepath.Join(dir, "absent")})
+	got, err := p.Discover(t.Context())
+	if err != nil || len(got) != 2 {
+		t.Fatal(got, err)
+	}
+	for i, want := range []string{"[192.0.2.10]", "[2001:db8::11]"} {
+		if fmt.Sprint(got[i].Addrs) != want {
+			t.Errorf("%s has %v, want %s", got[i].Host, got[i].Addrs, want)
+		}
+	}
+}
+
 // TestMisbehaviour: each thing a plugin can do wrong has its own message and
 // the status that follows from the kind.
 func TestMisbehaviour(t *testing.T) {
