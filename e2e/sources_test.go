@@ -150,14 +150,14 @@ func (c *cluster) pointers() []string {
 type source struct {
 	name  string
 	shape shape
-	use   func(t *testing.T, c *cluster) (url string, after func())
+	use   func(c *cluster) (url string, after func())
 	names func(c *cluster, i int) (name, host string) // nil: as in the zone
 }
 
 func sources() []source {
 	v4 := shape{size: 3, family: "4"}
-	only := func(use func(c *cluster) string) func(*testing.T, *cluster) (string, func()) {
-		return func(_ *testing.T, c *cluster) (string, func()) {
+	only := func(use func(c *cluster) string) func(*cluster) (string, func()) {
+		return func(c *cluster) (string, func()) {
 			url := use(c)
 			return url, func() {}
 		}
@@ -180,7 +180,7 @@ func sources() []source {
 			c.everywhere("peers.yaml", c.document())
 			return "file://" + c.Home + "/peers.yaml"
 		})},
-		{name: "http", shape: v4, use: func(t *testing.T, c *cluster) (string, func()) {
+		{name: "http", shape: v4, use: func(c *cluster) (string, func()) {
 			c.CoreDNS(c.dns, c.zone.Addrs(c.dns))
 			web := c.serveWeb(8080, nil, func(w http.ResponseWriter, req *http.Request) {
 				if req.URL.RequestURI() != "/peers.yaml?cluster=eu" {
@@ -189,7 +189,7 @@ func sources() []source {
 				}
 				_, _ = io.WriteString(w, c.document()) //nolint:errcheck // who asked may be gone
 			})
-			return "http://dns.example.org:8080/peers.yaml?cluster=eu", func() { web.wantAsked(t, c.hosts) }
+			return "http://dns.example.org:8080/peers.yaml?cluster=eu", func() { web.wantAsked(c.t, c.hosts) }
 		}},
 		{name: "https, a CA and a bearer token", shape: v4, use: useHTTPS},
 		{name: "exec, a shell script", shape: v4, use: only(func(c *cluster) string {
@@ -208,24 +208,25 @@ func sources() []source {
 		}), names: func(c *cluster, i int) (name, host string) {
 			return "n" + c.hosts[i].Name, c.hosts[i].Addr4().String()
 		}},
-		{name: "exec, a static Go binary", shape: shape{size: 3}, use: func(t *testing.T, c *cluster) (string, func()) {
+		{name: "exec, a static Go binary", shape: shape{size: 3}, use: only(func(c *cluster) string {
 			c.CoreDNS(c.dns, c.zone) // for etcd: init asks nobody
-			binary, err := os.ReadFile(hostsPlugin(t))
+			binary, err := os.ReadFile(hostsPlugin(c.t))
 			if err != nil {
-				t.Fatal(err)
+				c.t.Fatal(err)
 			}
 			c.plugin("hosts", binary, c.hosts...)
 			c.everywhere("hosts", "127.0.0.1 localhost\n"+c.lines(func(h *lab.Host) string {
 				return fmt.Sprintf("%s %s\n%s %[2]s", h.Addr4(), c.zone.FQDN(h), h.Addr6())
 			}))
-			return "exec:hosts?match=m*.example.org&file=" + c.Home + "/hosts", func() {}
-		}},
+			return "exec:hosts?match=m*.example.org&file=" + c.Home + "/hosts"
+		})},
 	}
 }
 
 // useHTTPS is a server with a certificate of a CA that only the source names,
 // and that answers those who send the token.
-func useHTTPS(t *testing.T, c *cluster) (string, func()) {
+func useHTTPS(c *cluster) (source string, after func()) {
+	t := c.t
 	t.Helper()
 	c.CoreDNS(c.dns, c.zone.Addrs(c.dns))
 	ca := c.NewCA("registry")
@@ -268,7 +269,7 @@ func TestSources(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, s.shape)
 			c.withoutSRV()
-			url, after := s.use(t, c)
+			url, after := s.use(c)
 			c.sameConfig()
 			c.Each(c.hosts, func(h *lab.Host) {
 				h.MustRun(etcdinit, c.sourceArgs(url)...)
@@ -310,21 +311,21 @@ func (c *cluster) worksAs(names func(c *cluster, i int) (name, host string)) {
 	}
 }
 
-// answering is a plugin that answers discover with the commands' output.
-func answering(name, commands string) []byte {
-	return []byte(fmt.Sprintf(`#!/bin/sh
+// answering is the plugin registry that answers discover with the commands' output.
+func answering(commands string) []byte {
+	return fmt.Appendf(nil, `#!/bin/sh
 case $(cat) in
-*'"verb":"info"'*) echo '{"version":1,"info":{"name":"%s","version":"1.0","contractVersions":[1]}}' ;;
+*'"verb":"info"'*) echo '{"version":1,"info":{"name":"registry","version":"1.0","contractVersions":[1]}}' ;;
 *) %s ;;
 esac
-`, name, commands))
+`, commands)
 }
 
 // response is a plugin's answer that names hosts of the zone.
 func response(hosts ...string) string {
 	var peers []string
 	for _, name := range hosts {
-		peers = append(peers, fmt.Sprintf(`{"name":"%s","host":"%[1]s.example.org"}`, name))
+		peers = append(peers, fmt.Sprintf(`{"name":%q,"host":%q}`, name, name+".example.org"))
 	}
 	return `{"version":1,"peers":[` + strings.Join(peers, ",") + `]}`
 }
@@ -335,8 +336,8 @@ func TestPluginSaysRetry(t *testing.T) {
 	c := newBarrierCluster(t, shape{size: 3})
 	c.withoutSRV()
 	whole := "echo '" + response("m1", "m2", "m3") + "'"
-	c.plugin("registry", answering("registry", whole), c.hosts[:2]...)
-	c.plugin("registry", answering("registry", "[ -e "+c.Home+`/registered ] || {
+	c.plugin("registry", answering(whole), c.hosts[:2]...)
+	c.plugin("registry", answering("[ -e "+c.Home+`/registered ] || {
 	echo '{"version":1,"error":{"code":"retry","message":"2 of 3 members are registered: m1 m2","retryAfter":1}}'; exit 1; }
 	`+whole), c.hosts[2])
 	agents := make([]*lab.Proc, len(c.hosts))
@@ -370,8 +371,8 @@ func TestPluginLies(t *testing.T) {
 	c := newBarrierCluster(t, shape{size: 3})
 	c.withoutSRV()
 	c.UpdateCoreDNS(c.dns, c.zone.Addrs(c.dns)) // the lie resolves
-	c.plugin("registry", answering("registry", "echo '"+response("m1", "m2", "m3")+"'"), c.hosts[0], c.hosts[2])
-	c.plugin("registry", answering("registry", "echo '"+response("m1", "m2", "dns")+"'"), c.hosts[1])
+	c.plugin("registry", answering("echo '"+response("m1", "m2", "m3")+"'"), c.hosts[0], c.hosts[2])
+	c.plugin("registry", answering("echo '"+response("m1", "m2", "dns")+"'"), c.hosts[1])
 	results := make([]lab.Result, len(c.hosts))
 	c.Each(c.hosts, func(h *lab.Host) {
 		results[slices.Index(c.hosts, h)] = h.WantStatus(34, etcdinit, c.sourceArgs("exec:registry", "--timeout", "10s")...)

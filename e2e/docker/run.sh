@@ -102,5 +102,16 @@ want 'the data dir after the second init' "$(cd "$work/data" && find . -type f -
 status=0
 run init >"$work/refusal" 2>&1 || status=$?
 want 'the exit status of init without a configuration' $status 20
+
+# A plugin in a layer of its own, by the Dockerfile that plugins/README.md shows.
+mkdir "$work/derived"
+CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$work/derived/hosts" ./plugins/hosts
+sed -n '/^```dockerfile$/,/^```$/{//!p}' plugins/README.md | sed "s#^FROM etcdinit\$#FROM $image#" >"$work/derived/Dockerfile"
+docker build --network none -t "$image-hosts" "$work/derived" >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; fail "the derived image does not build"; }
+image=$image-hosts run plugins >"$work/plugins" || fail "plugins exits with $?"
+grep -Eq '^hosts +[0-9.]+ +/opt/etcdinit/plugins/hosts ' "$work/plugins" || fail "the derived image does not list its plugin: $(cat "$work/plugins")"
+printf '192.0.2.%s etcd-%s\n' 10 a 11 b 12 c >"$work/data/hosts"
+image=$image-hosts run plugins test --size 3 hosts file=/data/hosts >"$work/plugins" || fail "plugins test exits with $?: $(cat "$work/plugins")"
+echo "ci: a derived image lists the plugin that was copied into it, and the plugin keeps the contract"
 echo "ci: image of $size bytes, one layer, user 65532; init wrote and kept its seed with a read-only root and without /tmp"
 [ -z "${ETCDINIT_IMAGE_ARCHIVE-}" ] || docker save -o "$ETCDINIT_IMAGE_ARCHIVE" "$image"
