@@ -19,7 +19,7 @@ const grace = 2 * time.Minute
 // on whether the message arrives or not.
 func notifyWait(w agent.Wait) (told bool) {
 	return notify(
-		"EXTEND_TIMEOUT_USEC="+strconv.FormatInt((w.Next + grace).Microseconds(), 10),
+		"EXTEND_TIMEOUT_USEC="+strconv.FormatInt((w.Next+grace).Microseconds(), 10),
 		"STATUS=etcdinit: waiting: "+strings.ReplaceAll(w.For, "\n", "; "),
 	)
 }

@@ -23,13 +23,13 @@ func TestProgressNotifiesSystemd(t *testing.T) {
 	defer func() { _ = socket.Close() }() //nolint:errcheck // nothing is written through it
 	received := func() string {
 		t.Helper()
-		if err := socket.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
-			t.Fatal(err)
+		if late := socket.SetReadDeadline(time.Now().Add(5 * time.Second)); late != nil {
+			t.Fatal(late)
 		}
 		message := make([]byte, 4096)
-		n, err := socket.Read(message)
-		if err != nil {
-			t.Fatalf("no message: %v", err)
+		n, unread := socket.Read(message)
+		if unread != nil {
+			t.Fatalf("no message: %v", unread)
 		}
 		return string(message[:n])
 	}
