@@ -67,6 +67,10 @@ image: ## the container image IMAGE, built in BUILDER
 release: ## archives, checksums and bill of materials in dist/
 	tools/release
 
+.PHONY: packages
+packages: ## a .deb and an .rpm in dist/packages
+	deploy/packages/build
+
 .PHONY: ci
 ci: ## every default check of .ci/run
 	bash .ci/run
