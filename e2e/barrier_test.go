@@ -213,9 +213,6 @@ func (c *cluster) clusterID() string {
 		}
 		if r := h.Run(etcdinit, "inspect", "--data-dir", c.Home+"/data", "-o", "json"); r.Status == 0 {
 			if err := json.Unmarshal([]byte(r.Stdout), &s); err == nil && s.ClusterID != "" {
-				if n, err := strconv.ParseUint(s.ClusterID, 10, 64); err == nil {
-					return strconv.FormatUint(n, 16)
-				}
 				return s.ClusterID
 			}
 		}

@@ -49,7 +49,7 @@ type span struct {
 
 func newMember(i int, dir string) *member {
 	name := "etcd-" + strconv.Itoa(i)
-	return &member{name: name, addr: netip.AddrFrom4([4]byte{127, 0, 0, byte(i)}), dir: filepath.Join(dir, name)}
+	return &member{name: name, addr: netip.AddrFrom4([4]byte{127, 0, 0, byte(i & 0xff)}), dir: filepath.Join(dir, name)}
 }
 
 func (m *member) host() string { return m.name + "." + domain }
@@ -278,7 +278,7 @@ func call(ctx context.Context, url string, in, out any) error {
 		return err
 	}
 	data, err := io.ReadAll(resp.Body)
-	if err := errors.Join(err, resp.Body.Close()); err != nil {
+	if err = errors.Join(err, resp.Body.Close()); err != nil {
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {

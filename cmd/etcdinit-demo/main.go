@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	keep := flags.Bool("keep", false, "stay up until interrupted")
 	peerPort := flags.Int("peer-port", 22380, "peer port, the same on every member's address")
 	clientPort := flags.Int("client-port", 22379, "client port, the same on every member's address")
-	if err := flags.Parse(args); err != nil {
+	if err = flags.Parse(args); err != nil {
 		return err
 	}
 	if *members < 1 || *members > 9 {
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	for i := range *members {
 		c.members = append(c.members, newMember(i+1, dir))
 	}
-	if err := c.checkAddresses(); err != nil {
+	if err = c.checkAddresses(); err != nil {
 		return err
 	}
 	dns, err := serveDNS(c.records())
@@ -62,15 +62,15 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	c.dns = dns.addr
 	c.resolveHere()
 
-	if err := c.writeConfig(); err != nil {
+	if err = c.writeConfig(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "DNS server on %s answers %s with %d records.\nOne configuration for all %d members:\n\n%s\n", dns.addr, serverName, *members, *members, indent(c.config))
-	if err := c.boot(ctx); err != nil {
+	if err = c.boot(ctx); err != nil {
 		return err
 	}
 	defer c.stop()
-	if err := c.prove(ctx, out); err != nil {
+	if err = c.prove(ctx, out); err != nil {
 		return err
 	}
 	c.timeline(out)

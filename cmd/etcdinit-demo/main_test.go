@@ -12,12 +12,14 @@ import (
 func freePort(t *testing.T, members int) string {
 	t.Helper()
 	for range 20 {
-		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		port := l.Addr().(*net.TCPAddr).Port //nolint:errcheck // a TCP listener has a TCP address
-		_ = l.Close()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
 		c := &cluster{peerPort: port, clientPort: port}
 		for i := range members {
 			c.members = append(c.members, newMember(i+1, t.TempDir()))
@@ -59,11 +61,15 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoPortTaken(t *testing.T) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
+	t.Cleanup(func() {
+		if cerr := l.Close(); cerr != nil {
+			t.Error(cerr)
+		}
+	})
 	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // a TCP listener has a TCP address
 	err = run(t.Context(), []string{"--members", "1", "--client-port", port}, &strings.Builder{})
 	if err == nil || !strings.Contains(err.Error(), "port "+port+" of 127.0.0.1 is taken") {

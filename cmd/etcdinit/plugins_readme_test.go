@@ -20,21 +20,23 @@ func TestPluginsReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, script := t.TempDir(), "set -eu\n"
+	dir := t.TempDir()
+	var script strings.Builder
+	script.WriteString("set -eu\n")
 	for _, m := range regexp.MustCompile("(?s)\n```sh (run|file=(\\w+))\n(.*?\n)```").FindAllStringSubmatch(string(text), -1) {
 		if m[1] == "run" {
-			script += m[3]
+			script.WriteString(m[3])
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(dir, m[2]), []byte(m[3]), 0o600); err != nil {
+		if err = os.WriteFile(filepath.Join(dir, m[2]), []byte(m[3]), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", script.String())
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, script, out)
+		t.Fatalf("%v\n%s\n%s", err, script.String(), out)
 	}
 	for _, want := range []string{
 		"members  1.0", // plugins

@@ -31,10 +31,16 @@ func ports(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: ports NAME...")
 	}
+	var held []net.Listener // closed after the last, so that the ports differ
+	defer func() {
+		for _, l := range held {
+			ts.Check(l.Close())
+		}
+	}()
 	for _, name := range args {
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp4", "127.0.0.1:0")
 		ts.Check(err)
-		defer func() { ts.Check(l.Close()) }() // all of them after the last, so that they differ
+		held = append(held, l)
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		ts.Check(err)
 		ts.Setenv(name, port)

@@ -120,8 +120,9 @@ const (
 	Seeded Action = "seeded"
 	// Kept means that it was valid and ours, and no byte changed.
 	Kept Action = "kept"
-	// WouldSeed and WouldKeep are their dry-run forms.
+	// WouldSeed is what a dry run says of an empty directory.
 	WouldSeed Action = "would seed"
+	// WouldKeep is said of a valid directory.
 	WouldKeep Action = "would keep"
 	// WouldWait is what a dry run says while peers are missing or disagree.
 	WouldWait Action = "would wait"

@@ -54,8 +54,10 @@ func Init(ctx context.Context, cfg Config, dry bool) (*Result, error) {
 		return a.keep(ctx, state, dry)
 	case seed.Empty:
 		return a.create(ctx, dry)
-	default:
+	case seed.Broken:
 		return nil, broken(state)
+	default:
+		return nil, fmt.Errorf("a data directory cannot be %q", state.Kind)
 	}
 }
 
@@ -93,8 +95,8 @@ func (a *agent) create(ctx context.Context, dry bool) (*Result, error) {
 	}
 	m := &meeting{plan: plan, found: found, disk: DiskEmpty}
 	if dry {
-		out, err := a.foresee(ctx, m)
-		if err != nil {
+		var out Outcome
+		if out, err = a.foresee(ctx, m); err != nil {
 			return nil, err
 		}
 		r := a.result(WouldSeed, plan, nil)
@@ -104,7 +106,7 @@ func (a *agent) create(ctx context.Context, dry bool) (*Result, error) {
 		}
 		return r, nil
 	}
-	if err := a.meet(ctx, m); err != nil {
+	if err = a.meet(ctx, m); err != nil {
 		return nil, err
 	}
 	plan, found = m.plan, m.found
@@ -129,10 +131,10 @@ func (a *agent) plan(ctx context.Context) (*seed.Plan, *Found, error) {
 		return nil, nil, err
 	}
 	self := found.Peer()
-	if err := a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
+	if err = a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
 		return nil, nil, err
 	}
-	if err := a.Etcd.CheckAdvertise(len(found.Peers), self.PeerURLs, self.ClientURLs); err != nil {
+	if err = a.Etcd.CheckAdvertise(len(found.Peers), self.PeerURLs, self.ClientURLs); err != nil {
 		return nil, nil, err
 	}
 	plan, err := seed.New(a.spec(found))

@@ -41,12 +41,12 @@ func inMemory(data []byte) (string, error) {
 		return "", err
 	}
 	f := os.NewFile(uintptr(fd), "etcd.yaml")
-	if _, err := f.Write(data); err != nil {
+	if _, err = f.Write(data); err != nil {
 		return "", errors.Join(err, f.Close())
 	}
 	// A duplicate outlives f, whose finalizer would close it.
 	keep, err := unix.Dup(fd)
-	if err := errors.Join(err, f.Close()); err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}
 	return "/proc/self/fd/" + strconv.Itoa(keep), nil

@@ -129,11 +129,12 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 		Log: a.log, OnWait: a.progress.wait,
 	}
 	if cfg.EnvFile != "" && cfg.ConfigOut == "" {
-		if err := etcd.CheckEnvFile(); err != nil {
+		if err = etcd.CheckEnvFile(); err != nil {
 			return agent.Config{}, err
 		}
 	}
-	return cfg, a.check(c, &cfg)
+	err = a.check(c, &cfg)
+	return cfg, err
 }
 
 // check completes what needs parsing; each error names the flag it is about.

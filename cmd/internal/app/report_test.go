@@ -41,7 +41,7 @@ func TestEncodeReport(t *testing.T) {
 			if got := back["status"]; got != float64(tt.in.Status) {
 				t.Errorf("status %v", got)
 			}
-			if tt.in.Result != nil && tt.in.Result.Name != "" && back["name"] != tt.in.Result.Name {
+			if tt.in.Result != nil && tt.in.Name != "" && back["name"] != tt.in.Name {
 				t.Errorf("the name was dropped: %v", back["name"])
 			}
 		})
