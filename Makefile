@@ -69,7 +69,7 @@ release: ## archives, checksums and bill of materials in dist/
 
 .PHONY: packages
 packages: ## a .deb and an .rpm in dist/packages
-	deploy/packages/build
+	tools/packages
 
 .PHONY: ci
 ci: ## every default check of .ci/run

@@ -99,7 +99,7 @@ exposed=0
 reboot_without_dns() {
 	local n
 	dns_down
-	every systemctl reboot || true
+	every systemctl reboot 2>/dev/null || true
 	for n in "${machines[@]}"; do wait "${booted[$n]}" || true; boot "$n"; done
 	for n in "${machines[@]}"; do
 		until_ok 60 "etcd on machine $n after the reboot" on "$n" sh -c '[ "$(cat /proc/$(systemctl show etcd -P MainPID)/comm)" = etcd ]'
@@ -121,7 +121,7 @@ lab_root "${ETCDINIT_SYSTEMD_ROOT:-$PWD/.cache/systemd/root.tar}"
 mkdir "$dir/base"
 tar -C "$dir/base" -xpf "${ETCDINIT_SYSTEMD_ROOT:-$PWD/.cache/systemd/root.tar}"
 CGO_ENABLED=0 go build -trimpath -o "$dir/etcdinit" ./cmd/etcdinit
-for version in v1.0.0 v1.0.1; do VERSION=$version deploy/packages/build "$dir/packages" >"$dir/packages.log" 2>&1 || { cat "$dir/packages.log" >&2; fail "the packages cannot be built"; }; done
+for version in v1.0.0 v1.0.1; do VERSION=$version tools/packages "$dir/packages" >"$dir/packages.log" 2>&1 || { cat "$dir/packages.log" >&2; fail "the packages cannot be built"; }; done
 (cd "$dir" && apt-get -qq download etcd-server etcd-client >apt.log 2>&1) || { cat "$dir/apt.log" >&2; fail "Debian's etcd-server could not be fetched"; }
 lab_net 11 12 13 21 22 23
 
@@ -161,7 +161,7 @@ step "all rebooted without DNS: healthy, the data are there"
 records
 lose_disk etcd
 step "a lost disk is refused with 42"
-every systemctl poweroff || true
+every systemctl poweroff 2>/dev/null || true
 for n in "${machines[@]}"; do wait "${booted[$n]}" || true; unset "booted[$n]"; done
 
 machines=(21 22 23)
@@ -232,11 +232,11 @@ for form in config-file oneshot exec; do
 	reboot_without_dns
 	records
 	healthy $form
+	[ $form != oneshot ] || upgrade
 	lose_disk $unit
 	case $form in
 	oneshot | exec) [ "$(on 22 systemctl show $unit -P NRestarts)" = 0 ] || fail "$form: 42 was tried again" ;;
 	esac
-	[ $form != oneshot ] || upgrade
 	step "$form: healthy, healthy after a reboot without DNS, 42 for a lost disk"
 done
 # What passes by itself is tried again; here the records are not there in time.
@@ -256,8 +256,11 @@ on 21 getent passwd etcd >/dev/null || fail "the purge took the user along, whos
 [ -z "$(on 21 sh -c 'ls -d /usr/bin/etcdinit /etc/systemd/system/etcd.service.requires/etcdinit.service /usr/share/doc/etcdinit /usr/share/man/man8/etcdinit* 2>/dev/null')" ] || fail "the purge left something"
 step "the .deb: installed, upgraded under a running etcd, purged; the data stay"
 
-# The .rpm, into a root of its own.
+# The .rpm, into roots of their own; a bare one has no /proc, as that of an image in the making.
+machine 32
+rpm --root "$dir/32/tree" --nodeps -i "$dir"/packages/etcdinit-1.0.0-1.*.rpm 2>"$dir/rpm" && ! grep -q 'scriptlet failed' "$dir/rpm" || { cat "$dir/rpm" >&2; fail "the .rpm does not install into a bare root"; }
 machine 31
+mount -t proc proc "$dir/31/tree/proc"
 rpm --root "$dir/31/tree" --nodeps -i "$dir"/packages/etcdinit-1.0.0-1.*.rpm || fail "the .rpm does not install"
 [ "$(chroot "$dir/31/tree" stat -c %U:%G:%a /var/lib/etcd)" = etcd:etcd:700 ] || fail "the .rpm's script made no user or directory"
 rpm --root "$dir/31/tree" -V --nodeps etcdinit || fail "the .rpm's files are not what it says"
