@@ -19,6 +19,10 @@ import (
 // object is a Kubernetes object.
 type object = map[string]any
 
+// kubeVersion is what the chart is rendered for; helm built from its module
+// knows of none.
+const kubeVersion = "1.37.2"
+
 // tool returns the command of a pinned tool, or of one that is on the path.
 func tool(t *testing.T, name string, pinned ...string) []string {
 	t.Helper()
@@ -65,7 +69,7 @@ func kustomize(t *testing.T, dir string) map[string]object {
 // chart renders the chart as the release etcd in the namespace etcd.
 func chart(t *testing.T, args ...string) map[string]object {
 	t.Helper()
-	out, err := run(tool(t, "helm", "helm/helm"), append([]string{"template", "etcd", "helm", "--namespace", "etcd"}, args...)...)
+	out, err := run(tool(t, "helm", "helm/helm"), append([]string{"template", "etcd", "helm", "--kube-version", kubeVersion, "--namespace", "etcd"}, args...)...)
 	if err != nil {
 		t.Fatalf("helm template %v: %v", args, err)
 	}
@@ -417,7 +421,7 @@ func TestNamedMembersAreApart(t *testing.T) {
 func TestChartLint(t *testing.T) {
 	helm := tool(t, "helm", "helm/helm")
 	for _, args := range [][]string{nil, {"--set", "tls.enabled=true,tls.existingSecret=x"}, {"--set", "hostNetwork=true,members=1"}} {
-		if out, err := run(helm, append([]string{"lint", "--strict", "helm"}, args...)...); err != nil {
+		if out, err := run(helm, append([]string{"lint", "--strict", "--kube-version", kubeVersion, "helm"}, args...)...); err != nil {
 			t.Errorf("helm lint %v: %v\n%s", args, err, out)
 		}
 	}
@@ -433,9 +437,9 @@ func TestChartValues(t *testing.T) {
 		{"no members", "members=0", "members"},
 		{"members are a number", "members=three", "members"},
 		{"dot at the end of the domain", "clusterDomain=cluster.local.", "clusterDomain"},
-		{"a name in the configuration", "config.name=x", "config"},
-		{"bootstrap in the configuration", "config.initial-cluster=x", "config"},
-		{"listen URLs in the configuration", "config.listen-peer-urls=x", "config"},
+		{"a name in the configuration", "config.name=x", "'name'"},
+		{"bootstrap in the configuration", "config.initial-cluster=x", "'initial-cluster'"},
+		{"listen URLs in the configuration", "config.listen-peer-urls=x", "'listen-peer-urls'"},
 		{"TLS with nothing", "tls.enabled=true", "tls.existingSecret"},
 		{"shared volumes", "persistence.accessModes={ReadWriteMany}", "accessModes"},
 		{"family", "ipFamily=v6", "ipFamily"},
@@ -446,7 +450,7 @@ func TestChartValues(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := run(helm, "template", "etcd", "helm", "--set", tt.set)
+			_, err := run(helm, "template", "etcd", "helm", "--kube-version", kubeVersion, "--set", tt.set)
 			switch {
 			case tt.want == "" && err != nil:
 				t.Errorf("helm template --set %s: %v", tt.set, err)
