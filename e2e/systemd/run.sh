@@ -116,6 +116,21 @@ lose_disk() {
 	[ -z "$(on "$n" sh -c 'ls -A /var/lib/etcd/default 2>/dev/null')" ] || fail "something was written to the empty disk"
 }
 
+# heal: what the refusal of lose_disk says, by the README's commands.
+heal() {
+	local n=${machines[1]} line flags id
+	line=$(sed -n 's/.*"msg":"\(.*\)","status":42.*/\1/p' "$dir/status")
+	on "${machines[0]}" sh -ec "$(grep -o 'etcdctl [^ ]* member remove [0-9a-f]*' <<<"$line")" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the member cannot be removed"; }
+	# "again after some seconds", says the line.
+	until_ok 30 "the new member" on "${machines[0]}" sh -ec "$(grep -o 'etcdctl [^ ]* member add [^(]*' <<<"$line")"
+	id=$(sed -n 's/^Member *\([0-9a-f]*\) added.*/\1/p' "$dir/last")
+	flags=$(grep -o -- '--name=[^ ]* --initial-advertise-peer-urls=[^ ]* --initial-cluster-state=[^ ]* --initial-cluster=[^ ,]*\(,[^ ,]*\)*' <<<"$line")
+	on "$n" sh -ec "$(block rejoin | sed "s|FLAGS|${flags%,}|")" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member does not start"; }
+	until_ok 30 "the promotion" on "${machines[0]}" etcdctl --endpoints="$endpoints" member promote "$id"
+	on "$n" sh -ec "$(block rejoined)" || fail "etcd.service does not start with the new member's data"
+	healthy "$1"
+}
+
 step "build"
 lab_root "${ETCDINIT_SYSTEMD_ROOT:-$PWD/.cache/systemd/root.tar}"
 mkdir "$dir/base"
@@ -234,6 +249,7 @@ for form in config-file oneshot exec; do
 	healthy $form
 	[ $form != oneshot ] || upgrade
 	lose_disk $unit
+	if [ $form = config-file ]; then heal $form; step "the lost member is back, by the refusal's own commands"; fi
 	case $form in
 	oneshot | exec) [ "$(on 22 systemctl show $unit -P NRestarts)" = 0 ] || fail "$form: 42 was tried again" ;;
 	esac
