@@ -129,7 +129,32 @@ func TestBase(t *testing.T) {
 	})
 
 	step("scaled to five", func(t *testing.T) {
+		shrink := func() {
+			must(t, "kubectl -n etcd wait --for=delete pod/etcd-3 pod/etcd-4 --timeout=1m && kubectl -n etcd delete pvc data-etcd-3 data-etcd-4")
+			allReady(t, "etcd", 3, 2*time.Minute)
+			same(t, "etcd-0")
+		}
+		// The replicas alone: more records than members. Nobody is seeded.
 		must(t, "kubectl -n etcd scale statefulset etcd --replicas=5")
+		for _, name := range []string{"etcd-3", "etcd-4"} {
+			var status int
+			var message string
+			eventually(t, time.Minute, name+" refuses", func() error {
+				if status, message = pods(t, "etcd")[name].refusal(); status < 0 {
+					return fmt.Errorf("it has not")
+				}
+				return nil
+			})
+			if status != 40 && status != 42 || !strings.Contains(message, " of 3 records") {
+				t.Errorf("%s ended with %d, want a refusal of more records than members: %s", name, status, message)
+			}
+		}
+		must(t, "kubectl -n etcd scale statefulset etcd --replicas=3")
+		shrink()
+
+		// The replicas and the members, as a kustomization does it.
+		dir := kustomization(t, "five", "namespace: etcd\nresources: [../base]\ncomponents: [../components/members-5]\ntransformers: [../parameters]\n")
+		must(t, "kubectl apply -k %s", dir)
 		for _, name := range []string{"etcd-3", "etcd-4"} {
 			message := refused(t, "etcd", name, 42, 2*time.Minute)
 			if !strings.Contains(message, "member add") {
@@ -143,10 +168,13 @@ func TestBase(t *testing.T) {
 			}
 			return nil
 		})
-		must(t, "kubectl -n etcd scale statefulset etcd --replicas=3 && kubectl -n etcd wait --for=delete pod/etcd-3 pod/etcd-4 --timeout=1m")
-		must(t, "kubectl -n etcd delete pvc data-etcd-3 data-etcd-4")
-		allReady(t, "etcd", 3, time.Minute)
-		same(t, "etcd-0")
+		// It warns, unless it was faster than its own record.
+		out := must(t, "kubectl -n etcd logs etcd-0 -c etcdinit")
+		if !strings.Contains(out, "stored 3 members, discovered 5") && !strings.Contains(out, "of 5 SRV records") {
+			t.Errorf("the old member does not tell of the new ones: %s", out)
+		}
+		must(t, "kubectl apply -k deploy/kubernetes/base")
+		shrink()
 	})
 
 	step("node crash", func(t *testing.T) {

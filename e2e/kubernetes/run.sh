@@ -16,9 +16,11 @@ export ETCDINIT_TOOLS_DIR=${ETCDINIT_TOOLS_DIR:-$root/.cache/tools}
 [ "$(id -u)" = 0 ] || { echo "e2e/kubernetes: needs root" >&2; exit 20; }
 dir=$(mktemp -d "${TMPDIR:-/var/tmp}/etcdinit-k8s-XXXXXX")
 cluster=$root/e2e/kubernetes/cluster
+tests=
 finish() {
 	trap - EXIT INT TERM
 	local status=$1
+	[ -z "$tests" ] || kill "$tests" 2>/dev/null || true
 	"$cluster" down "$dir" || status=1
 	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd,kubelet,pv,etcd,source,images}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
 	exit "$status"
@@ -61,5 +63,6 @@ export ETCDINIT_K8S_DIR=$dir ETCDINIT_K8S_OUT=${ETCDINIT_K8S_OUT-$root/e2e/kuber
 status=0
 cd e2e/kubernetes
 "$cluster" run "$dir" "$dir/bin/tests" -test.v -test.timeout "${ETCDINIT_K8S_TIMEOUT:-25m}" "$@" &
-wait $! || status=$?
+tests=$!
+wait $tests || status=$?
 finish $status
