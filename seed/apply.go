@@ -64,11 +64,12 @@ type apply struct {
 	dirs  layout // with symbolic links followed
 	owner *stage.Owner
 
-	made  []string // directories that were missing
-	locks locks
-	data  *stage.Dir // holds member/
-	wal   *stage.Dir // holds wal/: data, or a directory in the separate wal-dir
-	done  bool
+	made   []string // directories that were missing
+	locks  locks
+	shared bool       // somebody else may be at work in a directory that we made
+	data   *stage.Dir // holds member/
+	wal    *stage.Dir // holds wal/: data, or a directory in the separate wal-dir
+	done   bool
 }
 
 func (a *apply) steps() []func() error {
@@ -156,6 +157,10 @@ func (a *apply) mkdir(path string) error {
 
 func (a *apply) lock(path string) error {
 	held, err := a.locks.acquire(path)
+	a.shared = a.shared || err != nil || !held
+	if errors.Is(err, fs.ErrNotExist) { // it was there a moment ago
+		return &Error{Kind: Busy, Msg: "another etcdinit is working in " + path, Err: err}
+	}
 	if err == nil && !held {
 		a.log.Warn("the file system has no directory locks: let only one etcdinit run at a time", zap.String("dir", path))
 	}
@@ -331,7 +336,8 @@ func (a *apply) commit() error {
 }
 
 // end removes what is not needed any more, and after an error also the directories
-// that were made for nothing.
+// that were made for nothing, unless somebody else may be at work in them: whoever
+// locks a directory that is removed under him holds nothing.
 func (a *apply) end() error {
 	for _, dir := range []*stage.Dir{a.wal, a.data} {
 		if dir == nil {
@@ -341,7 +347,7 @@ func (a *apply) end() error {
 			a.log.Warn("staging directory stays until the next run", zap.String("dir", dir.Path("")), zap.Error(err))
 		}
 	}
-	if !a.done {
+	if !a.done && !a.shared {
 		stage.Unmake(a.made)
 	}
 	return a.locks.release()

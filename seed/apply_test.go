@@ -33,9 +33,17 @@ func TestApplyTwice(t *testing.T) {
 	}
 }
 
-// TestApplyRace lets many seed one directory: one does, and the others say so.
+// TestApplyRace lets many seed one directory, which none has made yet: one does,
+// and the others say so. A loser that took away the directory it had made would
+// let two work in it, each with a lock.
 func TestApplyRace(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
+	for range 20 {
+		race(t, filepath.Join(t.TempDir(), "data"))
+	}
+}
+
+func race(t *testing.T, dir string) {
+	t.Helper()
 	errs := make([]error, 8)
 	var wg sync.WaitGroup
 	for i := range errs {

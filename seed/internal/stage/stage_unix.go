@@ -23,7 +23,8 @@ type Lock struct{ f *os.File }
 
 // Acquire locks the directory at path. It writes nothing: the lock is the
 // directory's own. Held is false where the file system knows no such locks; the
-// commit, a rename that never replaces anything, is safe without.
+// commit, a rename that never replaces anything, is safe without. A directory
+// that somebody removed and made anew in between is busy: its lock is another.
 func Acquire(path string) (lock *Lock, held bool, err error) {
 	f, err := os.Open(path) //nolint:gosec // the operator names the directory
 	if err != nil {
@@ -33,6 +34,9 @@ func Acquire(path string) (lock *Lock, held bool, err error) {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
+			if !stillAt(f, path) {
+				return nil, false, errors.Join(ErrBusy, f.Close())
+			}
 			return &Lock{f}, true, nil
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -43,6 +47,16 @@ func Acquire(path string) (lock *Lock, held bool, err error) {
 		}
 		return nil, false, errors.Join(&os.PathError{Op: "lock", Path: path, Err: err}, f.Close())
 	}
+}
+
+// stillAt tells whether path still names the open directory.
+func stillAt(f *os.File, path string) bool {
+	locked, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(locked, named)
 }
 
 // Release gives the lock back.
