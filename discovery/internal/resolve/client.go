@@ -60,7 +60,7 @@ const (
 	// say an hour, but the server asked is often the authority itself, where
 	// a new record shows at once: Kubernetes says 30 s and publishes a pod
 	// within one. Asking does not make a cache keep its answer for longer.
-	maxNegative = 2 * time.Second
+	maxNegative = 500 * time.Millisecond
 )
 
 // Client knows where to ask.

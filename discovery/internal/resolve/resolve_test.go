@@ -287,8 +287,9 @@ func TestNegativeAfter(t *testing.T) {
 		soa  string
 		want time.Duration
 	}{
-		{"minimum", "example.com. 60 SOA a. b. 1 2 3 4 1\n", time.Second},
-		{"TTL of the SOA is shorter", "example.com. 1 SOA a. b. 1 2 3 4 7\n", time.Second},
+		{"minimum 0", "example.com. 60 SOA a. b. 1 2 3 4 0\n", 0},
+		{"TTL of the SOA is shorter", "example.com. 0 SOA a. b. 1 2 3 4 7\n", 0},
+		{"Kubernetes says 30 s", "example.com. 30 SOA a. b. 1 2 3 4 30\n", maxNegative},
 		{"an hour is not believed", "example.com. 9000 SOA a. b. 1 2 3 4 3600\n", maxNegative},
 		{"none", "", 0},
 	}
