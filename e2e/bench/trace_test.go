@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"bufio"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -26,10 +25,10 @@ func script(tb testing.TB, trace, dir string) (text string, syncs int) {
 	tb.Helper()
 	var out strings.Builder
 	offset := map[string]int64{}
-	for lines := bufio.NewScanner(strings.NewReader(trace)); lines.Scan(); {
-		line := lines.Text()
+	lines := strings.Split(trace, "\n")
+	for i, line := range lines {
 		m := callLine.FindStringSubmatch(line)
-		if m == nil || strings.Contains(line, ") = -1 ") {
+		if m == nil || failed(lines[i:]) {
 			continue
 		}
 		call, args := m[1], m[2]
@@ -81,6 +80,22 @@ func script(tb testing.TB, trace, dir string) (text string, syncs int) {
 		}
 	}
 	return out.String(), syncs
+}
+
+// failed tells whether the call that begins in the first of the lines failed,
+// also where another thread's calls stand between its beginning and its end.
+func failed(lines []string) bool {
+	pid, _, _ := strings.Cut(lines[0], " ")
+	end := lines[0]
+	if strings.Contains(end, "<unfinished") {
+		for _, line := range lines[1:] {
+			if strings.HasPrefix(line, pid+" ") && strings.Contains(line, " resumed>") {
+				end = line
+				break
+			}
+		}
+	}
+	return strings.Contains(end, ") = -1 ") || strings.Contains(end, ") = ? ")
 }
 
 // last is the nth argument of a call from its end.
