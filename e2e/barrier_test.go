@@ -178,6 +178,7 @@ func TestE2(t *testing.T) {
 }
 
 // TestLostDisks: which disk it is does not matter, nor how many are left.
+// It stands for DL-01 (a majority wiped) and DL-14 (a volume that came back blank).
 func TestLostDisks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
