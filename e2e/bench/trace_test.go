@@ -17,6 +17,7 @@ var (
 	callLine = regexp.MustCompile(`^(?:\d+ +)?(\w+)\((.*)$`)
 	inFD     = regexp.MustCompile(`^\d+<([^>]+)>`)
 	quoted   = regexp.MustCompile(`"([^"]*)"`)
+	noResult = regexp.MustCompile(`\) += (-1|\?) `) // short lines are padded
 )
 
 // script turns the output of "strace -f -y -s 0" into what floor replays: the
@@ -95,7 +96,7 @@ func failed(lines []string) bool {
 			}
 		}
 	}
-	return strings.Contains(end, ") = -1 ") || strings.Contains(end, ") = ? ")
+	return noResult.MatchString(end)
 }
 
 // last is the nth argument of a call from its end.
