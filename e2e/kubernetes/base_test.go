@@ -131,6 +131,7 @@ func TestBase(t *testing.T) {
 	step("scaled to five", func(t *testing.T) {
 		shrink := func() {
 			must(t, "kubectl -n etcd wait --for=delete pod/etcd-3 pod/etcd-4 --timeout=1m && kubectl -n etcd delete pvc data-etcd-3 data-etcd-4")
+			must(t, "kubectl -n etcd rollout status statefulset/etcd --timeout=3m")
 			allReady(t, "etcd", 3, 2*time.Minute)
 			same(t, "etcd-0")
 		}
