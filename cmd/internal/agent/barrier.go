@@ -127,7 +127,7 @@ func (m *meeting) lookUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := m.glance(ctx, provider)
+	found, err := m.glance(ctx, provider, false)
 	if err != nil {
 		m.Log.Debug("discovery asked again: no whole answer", zap.Error(err))
 		return nil // the plan that is there still counts

@@ -263,7 +263,7 @@ func (a *agent) contradiction(ctx context.Context, state *seed.State) (*Found, s
 		return nil, "", err
 	}
 	for asked := 0; ; asked++ {
-		found, err := a.glance(ctx, provider)
+		found, err := a.glance(ctx, provider, true)
 		switch {
 		case ctx.Err() != nil:
 			return nil, "", context.Cause(ctx)
@@ -295,15 +295,19 @@ func (a *agent) contradiction(ctx context.Context, state *seed.State) (*Found, s
 	}
 }
 
-// glance asks once, briefly.
-func (a *agent) glance(ctx context.Context, provider discovery.Provider) (Found, error) {
+// glance asks briefly: once, or, where a part of the set is there already, for
+// as long as the budget lasts. On Kubernetes a pod that starts is older than
+// its own record by a second.
+func (a *agent) glance(ctx context.Context, provider discovery.Provider, patient bool) (Found, error) {
 	defer a.span("discover")()
 	ctx, cancel := context.WithTimeout(ctx, restartBudget)
 	defer cancel()
 	var last error
 	peers, err := discovery.Await(ctx, provider, discovery.AwaitOptions{Size: a.Size, Env: a.env(), OnProgress: func(p discovery.Progress) {
 		last = p.Err
-		cancel()
+		if !patient || p.Got == 0 {
+			cancel()
+		}
 	}})
 	if err != nil {
 		if last != nil {
