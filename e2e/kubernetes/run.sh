@@ -6,7 +6,8 @@
 #
 #   ETCDINIT_K8S_IMAGE      archive of our image; by default it is built from the Dockerfile by a
 #                           real Docker engine (e2e/docker)
-#   ETCDINIT_K8S_BENCH=1    measure the time to a quorum as well, and write the table and the plot
+#   ETCDINIT_K8S_BENCH=1    measure the time to a quorum as well
+#   ETCDINIT_K8S_OUT        where its table and plot go (.cache/kubernetes)
 #
 # Needs root, containerd, runc, the CNI plugins, openssl, jq, iproute2, and for the image dockerd.
 set -euo pipefail
@@ -59,7 +60,8 @@ if [ "${1-}" = up ]; then
 	echo "take it down: $cluster down $dir && rm -rf $dir"
 	exit 0
 fi
-export ETCDINIT_K8S_DIR=$dir ETCDINIT_K8S_OUT=${ETCDINIT_K8S_OUT-$root/e2e/kubernetes/testdata}
+export ETCDINIT_K8S_DIR=$dir ETCDINIT_K8S_OUT=${ETCDINIT_K8S_OUT-$root/.cache/kubernetes}
+mkdir -p "$ETCDINIT_K8S_OUT"
 status=0
 cd e2e/kubernetes
 "$cluster" run "$dir" "$dir/bin/tests" -test.v -test.timeout "${ETCDINIT_K8S_TIMEOUT:-25m}" "$@" &
