@@ -86,9 +86,9 @@ func config(l *lab.Lab) string {
 
 // initArgs are init's arguments on every host; quorum is "all", the default,
 // or "none": seed without asking the peers.
-func initArgs(size int, quorum string) []string {
+func initArgs(config string, size int, quorum string) []string {
 	return []string{
-		"init", "--config-file", "etcd.yaml", "--size", strconv.Itoa(size), "--bootstrap-quorum", quorum,
+		"init", "--config-file", config, "--size", strconv.Itoa(size), "--bootstrap-quorum", quorum,
 		"--config-out", "run.yaml", "--timeout", "1m",
 	}
 }
@@ -100,7 +100,7 @@ func three(b *testing.B) (l *lab.Lab, h *lab.Host, script *lab.Script) {
 	ns, hosts := l.Host("dns"), l.Hosts("m1", "m2", "m3")
 	script = l.Script(ns, lab.Records(hosts).Answer)
 	l.UseDNS(hosts, ns)
-	hosts[0].Write("etcd.yaml", config(l))
+	hosts[0].Write(usual, config(l))
 	return l, hosts[0], script
 }
 
@@ -127,8 +127,8 @@ func BenchmarkInit(b *testing.B) {
 		timed(&least, floor, "floor.script")
 		h.Wipe("data")
 		h.MustRun("mkdir", "data")
-		timed(&first, etcdinit, initArgs(3, "none")...)
-		timed(&again, etcdinit, initArgs(3, "all")...)
+		timed(&first, etcdinit, initArgs(usual, 3, "none")...)
+		timed(&again, etcdinit, initArgs(usual, 3, "all")...)
 		timed(&restore, l.Tool("etcd-3.7/etcdutl"), "snapshot", "restore", "snapshot.db", "--data-dir", "restored", "--name", "m1",
 			"--initial-cluster", "m1=http://192.0.2.12:2380", "--initial-advertise-peer-urls", "http://192.0.2.12:2380")
 	}
@@ -147,6 +147,7 @@ func BenchmarkInit(b *testing.B) {
 	seeding, keeping := memory(b, h), memory(b, h)
 	bigDirectory(b, h, n)
 	big := memory(b, h)
+	plugin(b, l, h, n)
 	most := max(seeding, keeping, big)
 	results.add("peak resident memory of init, one run each", "≤ 32 MB",
 		fmt.Sprintf("%.1f MB for a first seed, %.1f MB on a seeded directory, %.1f MB on one of 2 GB", float64(seeding)/1e6, float64(keeping)/1e6, float64(big)/1e6), most <= 32e6)
@@ -168,7 +169,7 @@ func traceInit(b *testing.B, l *lab.Lab, h *lab.Host) (calls string, syncs int) 
 	b.Helper()
 	h.Wipe("data")
 	h.MustRun("mkdir", "data")
-	h.MustRun(l.Tool("strace"), append([]string{"-f", "-y", "-s", "0", "-o", "trace", "-e", traced, etcdinit}, initArgs(3, "none")...)...)
+	h.MustRun(l.Tool("strace"), append([]string{"-f", "-y", "-s", "0", "-o", "trace", "-e", traced, etcdinit}, initArgs(usual, 3, "none")...)...)
 	calls, syncs = script(b, h.Read("trace"), l.Home+"/data")
 	if syncs == 0 || !strings.Contains(calls, "rename\t") {
 		b.Fatalf("the trace of init shows no sync or no rename:\n%s", calls)
@@ -181,7 +182,7 @@ func exchanges(b *testing.B, h *lab.Host, script *lab.Script) {
 	b.Helper()
 	h.Wipe("data")
 	script.Forget()
-	h.MustRun(etcdinit, initArgs(3, "none")...)
+	h.MustRun(etcdinit, initArgs(usual, 3, "none")...)
 	var server, other int
 	var asked []string
 	for _, q := range script.Asked() {
@@ -210,10 +211,32 @@ func snapshot(b *testing.B, l *lab.Lab, h *lab.Host) {
 	p.Kill()
 }
 
+// plugin measures discover with an exec plugin, a static Go binary that is run
+// twice (info, discover), against the source static.
+func plugin(b *testing.B, l *lab.Lab, h *lab.Host, n int) {
+	b.Helper()
+	h.MustRun("mkdir", "-p", "plugins")
+	_, err := lab.Build(b.Context(), h.Path("plugins"), "./plugins/hosts")
+	must(b, err)
+	own := h.Addr4().String()
+	h.Write("hosts", own+" etcd-1\n192.0.2.201 etcd-2\n192.0.2.202 etcd-3\n")
+	var extern, fixed samples
+	for range n {
+		extern = append(extern, h.WantStatus(0, etcdinit, "discover", "--size", "3", "--plugin-dir", l.Home+"/plugins", "--discovery", "exec:hosts?file="+l.Home+"/hosts").Took)
+		fixed = append(fixed, h.WantStatus(0, etcdinit, "discover", "--size", "3",
+			"--discovery", "static:?peer=http://"+own+":2380&peer=http://192.0.2.201:2380&peer=http://192.0.2.202:2380").Took)
+	}
+	results.keep("discover, exec plugin", extern)
+	results.keep("discover, static", fixed)
+	added := extern.median() - fixed.median()
+	results.add("what an exec plugin adds to `discover`, against `static`", "≤ 15 ms",
+		fmt.Sprintf("%s: %v, %.2f × of %v", short(added), extern, ratio(extern, fixed), fixed), added <= 15*time.Millisecond)
+}
+
 // memory is the most that one run of init had resident, in bytes.
 func memory(b *testing.B, h *lab.Host) int64 {
 	b.Helper()
-	text := h.MustRun(peak, append([]string{etcdinit}, initArgs(3, "none")...)...)
+	text := h.MustRun(peak, append([]string{etcdinit}, initArgs(usual, 3, "none")...)...)
 	bytes, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
 	must(b, err)
 	return bytes
@@ -224,7 +247,7 @@ func memory(b *testing.B, h *lab.Host) int64 {
 func bigDirectory(b *testing.B, h *lab.Host, n int) {
 	b.Helper()
 	h.Wipe("data")
-	h.MustRun(etcdinit, initArgs(3, "none")...)
+	h.MustRun(etcdinit, initArgs(usual, 3, "none")...)
 	grow(b, h.Path("data"))
 	segments, err := filepath.Glob(h.Path("data/member/wal/*.wal"))
 	if err != nil || len(segments) < 5 {
@@ -236,7 +259,7 @@ func bigDirectory(b *testing.B, h *lab.Host, n int) {
 	}
 	var again samples
 	for range n {
-		again = append(again, h.WantStatus(0, etcdinit, initArgs(3, "none")...).Took)
+		again = append(again, h.WantStatus(0, etcdinit, initArgs(usual, 3, "none")...).Took)
 	}
 	results.keep("init, seeded directory of 2 GB", again)
 	results.add(fmt.Sprintf("init on a db of %.1f GB and %d WAL segments", float64(info.Size())/1e9, len(segments)), "≤ 50 ms",
