@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/etcdinit/etcdinit/discovery/rendezvous"
 	"github.com/etcdinit/etcdinit/e2e/internal/lab"
 )
 
@@ -287,28 +288,39 @@ func TestBarrierViews(t *testing.T) {
 	c.works()
 }
 
-// TestBarrierPartition: m1 hears nobody for a while, everybody hears m1.
+// TestBarrierPartition: for a while m1 hears nobody, or nobody reaches m1,
+// which reaches all and commits. Nobody is released before all are.
 func TestBarrierPartition(t *testing.T) {
-	c := newBarrierCluster(t, shape{size: 3})
-	c.hosts[0].Drop(c.hosts[1:]...)
-	var procs []*lab.Proc
-	for _, h := range c.hosts {
-		procs = append(procs, h.Start(etcdinit, c.barrierArgs()...))
+	for _, tt := range []struct {
+		name string
+		cut  func(m1 *lab.Host, others ...*lab.Host)
+		m1   rendezvous.State
+	}{
+		{"m1 hears nobody", (*lab.Host).Drop, rendezvous.Waiting},
+		{"nobody reaches m1", (*lab.Host).DropCalls, rendezvous.Committed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newBarrierCluster(t, shape{size: 3})
+			tt.cut(c.hosts[0], c.hosts[1:]...)
+			var procs []*lab.Proc
+			for _, h := range c.hosts {
+				procs = append(procs, h.Start(etcdinit, c.barrierArgs()...))
+			}
+			time.Sleep(6 * time.Second)
+			want := tt.m1
+			for i, h := range c.hosts {
+				if !procs[i].Running() {
+					t.Fatalf("%s did not wait: %s", h.Name, procs[i].Log())
+				}
+				c.wantDisk(h, want)
+				want = rendezvous.Waiting
+			}
+			c.hosts[0].Heal()
+			c.endReleased(procs)
+			c.start("3.6")
+			c.works()
+		})
 	}
-	time.Sleep(6 * time.Second)
-	for i := range procs {
-		if !procs[i].Running() {
-			t.Fatalf("%s did not wait: %s", c.hosts[i].Name, procs[i].Log())
-		}
-	}
-	c.hosts[0].Heal()
-	for i := range procs {
-		if status := procs[i].Wait(20 * time.Second); status != 0 {
-			t.Fatalf("%s ended with %d: %s", c.hosts[i].Name, status, procs[i].Log())
-		}
-	}
-	c.start("3.6")
-	c.works()
 }
 
 // TestBarrierKilled: agents are killed in each state, and run again.

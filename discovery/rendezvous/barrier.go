@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,7 +33,9 @@ type Barrier struct {
 
 	mu      sync.Mutex
 	machine Machine
-	told    map[ID]bool // who has come since this agent is released
+	called  map[ID]call // what came since the last round began
+	told    map[ID]bool // who has come since this agent is committed
+	came    chan struct{}
 	wakes   bucket
 }
 
@@ -61,8 +64,8 @@ func newBarrier(cfg Config) (*Barrier, error) {
 	}
 	return &Barrier{
 		prober: prober{material: m, dial: dial}, log: cfg.Log, news: make(chan struct{}, 1),
-		machine: NewMachine(rand.Text(), cfg.Plan, cfg.State), told: make(map[ID]bool),
-		wakes: bucket{tokens: wakeBurst},
+		machine: NewMachine(rand.Text(), cfg.Plan, cfg.State), called: make(map[ID]call),
+		told: make(map[ID]bool), came: make(chan struct{}, 1), wakes: bucket{tokens: wakeBurst},
 	}, nil
 }
 
@@ -105,11 +108,13 @@ func (b *Barrier) Round(ctx context.Context) View {
 func (b *Barrier) round(ctx context.Context, c call) View {
 	b.mu.Lock()
 	plan := b.machine.plan
+	clear(b.called) // the round sees what they told
 	b.mu.Unlock()
 	r := b.prober.round(ctx, plan, c)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.machine = b.machine.Observe(r)
+	b.consider()
 	return b.machine.View()
 }
 
@@ -128,66 +133,83 @@ func (b *Barrier) Advance(s State) {
 	b.machine = b.machine.Advance(s)
 }
 
-// News is sent to when a peer came that is not what it was when last dialled:
-// a reason to look, no more.
+// News is sent to when a peer came that is not what it was when last dialled,
+// and by what the peers say of themselves another round may decide: a reason to
+// look, no more.
 func (b *Barrier) News() <-chan struct{} { return b.news }
 
 // answer tells whoever asks, and remembers who came.
-func (b *Barrier) answer(c call, known bool) Answer {
+func (b *Barrier) answer(c call, known bool) (a Answer, sent func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if known {
-		b.heard(c)
+	if known = known && slices.ContainsFunc(b.machine.peers, func(k knowledge) bool { return k.member.ID == c.id }); known {
+		b.called[c.id] = c
+		b.consider()
 	}
-	return b.machine.Answer()
+	a = b.machine.Answer()
+	return a, func() {
+		if known && a.State != Waiting {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.told[c.id] = true
+			signal(b.came)
+		}
+	}
 }
 
-func (b *Barrier) heard(c call) {
+// consider sends news where a peer has called that is not what it was when last
+// dialled, and every peer was seen, or has called, as far as this agent is:
+// before that a round decides nothing, and with many members they add up.
+func (b *Barrier) consider() {
+	if b.machine.state == Released {
+		return
+	}
+	far := func(s State) bool { return s == Released || s == Committed || s == b.machine.state }
+	news := false
 	for i := range b.machine.peers {
 		k := &b.machine.peers[i]
-		if k.member.ID != c.id {
-			continue
+		last, seen := &k.last.Answer, k.last.Kind == Agent
+		c, called := b.called[k.member.ID]
+		farEnough := k.last.Kind == Etcd || called && far(c.state) || seen && far(last.State)
+		if !farEnough {
+			return
 		}
-		if b.machine.state == Released {
-			b.told[c.id] = true
-		}
-		last := &k.last.Answer
-		if (k.last.Kind != Agent || last.Nonce != c.nonce || last.State != c.state) && b.wakes.take(time.Now()) {
-			b.wake()
-		}
+		known := seen && last.Nonce == c.nonce && last.State == c.state
+		news = news || called && !known
+	}
+	if news && b.wakes.take(time.Now()) {
+		signal(b.news)
 	}
 }
 
-func (b *Barrier) wake() {
+func signal(c chan struct{}) {
 	select {
-	case b.news <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// Farewell tells the peers that this agent is released and goes on answering
-// until each of those that still wait has come for it, or limit has passed.
-// Who misses it finds etcd running, which says the same.
+// Farewell goes on answering until each peer that waits for this agent has
+// come since it is committed, or limit has passed: that it is committed is all
+// that they need, and they keep it in mind. Who misses it finds etcd running,
+// which says the same.
 func (b *Barrier) Farewell(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for v := b.Round(ctx); !b.allTold(v); {
+	for !b.allTold() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-b.came:
 		}
 	}
 }
 
-func (b *Barrier) allTold(v View) bool {
+func (b *Barrier) allTold() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range v.Peers {
-		p := &v.Peers[i]
-		if (p.Now == IsWaiting || p.Now == IsCommitted) && !b.told[p.Member.ID] {
+	for _, p := range b.machine.View().Peers {
+		if (p.Now == IsWaiting || p.Proven == IsCommitted) && !b.told[p.Member.ID] {
 			return false
 		}
 	}

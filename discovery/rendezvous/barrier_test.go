@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -131,6 +132,89 @@ func TestBarrierMeets(t *testing.T) {
 	}
 }
 
+// TestBarrierPatient: a call is news only once the round it asks for could
+// decide something, and one that comes during a round is not forgotten.
+func TestBarrierPatient(t *testing.T) {
+	urls := freeURLs(t, "http", 3)
+	var early func()
+	cfg := Config{Plan: planAt(urls, 0), State: Waiting, Listen: []string{urls[0]}, Log: zaptest.NewLogger(t)}
+	cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if early != nil && "http://"+addr == urls[1] {
+			early()
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}
+	a, err := Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, a)
+	news := func() bool {
+		select {
+		case <-a.News():
+			return true
+		default:
+			return false
+		}
+	}
+	b := startAt(t, urls, 1, TLS{})
+	b.Round(t.Context())
+	if news() {
+		t.Error("woken by one of two")
+	}
+	c := startAt(t, urls, 2, TLS{})
+	c.Round(t.Context())
+	if !news() {
+		t.Error("both have called, and no news")
+	}
+	a.Round(t.Context())
+	for _, x := range []*Barrier{b, c} {
+		x.Round(t.Context())
+		if news() {
+			t.Error("woken by what is known")
+		}
+	}
+	a.Advance(Committed)
+	c.Advance(Committed)
+	c.Round(t.Context())
+	if news() {
+		t.Error("woken while one is not as far")
+	}
+	var once sync.Once
+	early = func() { // b is dialled while it commits, and says what it was
+		once.Do(func() {
+			b.mu.Lock()
+			said := call{b.machine.plan.Self, b.machine.nonce, Committed}
+			b.mu.Unlock()
+			a.answer(said, true)
+		})
+	}
+	if got := standings(a.Round(t.Context())); got != "mine waiting! committed!" {
+		t.Errorf("in the round: %s", got)
+	}
+	if !news() {
+		t.Error("what came during the round is forgotten")
+	}
+}
+
+// TestBarrierTold: only an answer that went out lets an agent leave.
+func TestBarrierTold(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	a, b := startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{})
+	b.Advance(Committed)
+	a.Advance(Committed)
+	a.Round(t.Context())
+	a.Advance(Released)
+	_, sent := a.answer(call{b.machine.plan.Self, b.machine.nonce, Committed}, true)
+	if a.allTold() {
+		t.Error("told before it was sent")
+	}
+	sent()
+	if !a.allTold() {
+		t.Error("sent, and not told")
+	}
+}
+
 // TestBarrierQuiet: agents that know all of each other do not wake each other for ever.
 func TestBarrierQuiet(t *testing.T) {
 	urls := freeURLs(t, "http", 2)
@@ -205,7 +289,7 @@ func TestListener(t *testing.T) {
 
 // TestOverload: beyond the limit of requests, 503.
 func TestOverload(t *testing.T) {
-	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) Answer { return Answer{} }}
+	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) (Answer, func()) { return Answer{}, func() {} }}
 	s.busy <- struct{}{}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))

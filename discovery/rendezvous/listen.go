@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,16 +68,19 @@ func parseCall(s string) (call, bool) {
 	return call{ID(f[0]), f[1], State(f[2])}, true
 }
 
+// answerFunc says what whoever asks is told, and takes note once that is sent.
+type answerFunc func(c call, known bool) (a Answer, sent func())
+
 // server answers peers on the member's listen-peer-urls.
 type server struct {
 	http      http.Server
 	busy      chan struct{} // a token for each request in work
-	answer    func(call, bool) Answer
+	answer    answerFunc
 	listeners []net.Listener
 	done      sync.WaitGroup
 }
 
-func serve(ctx context.Context, urls []string, m *material, answer func(call, bool) Answer, z *zap.Logger) (*server, error) {
+func serve(ctx context.Context, urls []string, m *material, answer answerFunc, z *zap.Logger) (*server, error) {
 	s := &server{busy: make(chan struct{}, maxRequests), answer: answer}
 	s.http = http.Server{
 		Handler: s, ReadHeaderTimeout: ioTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: ioTimeout,
@@ -141,14 +145,17 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	body, err := json.Marshal(s.answer(parseCall(r.Header.Get(callHeader))))
+	answer, sent := s.answer(parseCall(r.Header.Get(callHeader)))
+	body, err := json.Marshal(answer)
 	if err != nil {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if _, err := w.Write(body); err != nil {
-		return // the peer has gone; it will ask again
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	_, err = w.Write(body)
+	if err = errors.Join(err, http.NewResponseController(w).Flush()); err == nil {
+		sent() // or the peer has gone; it will ask again
 	}
 }
 

@@ -216,7 +216,18 @@ func (h *Host) Drop(others ...*Host) {
 	}
 }
 
-// Heal ends all that Drop does on this host.
+// DropCalls throws away what the others open connections with: this host
+// reaches them, and they do not reach it.
+func (h *Host) DropCalls(others ...*Host) {
+	h.lab.t.Helper()
+	for _, other := range others {
+		for _, addr := range other.Addrs() {
+			h.iptables(addr, "-A", "INPUT", "-s", addr.String(), "-p", "tcp", "--syn", "-j", "DROP")
+		}
+	}
+}
+
+// Heal ends all that Drop and DropCalls do on this host.
 func (h *Host) Heal() {
 	h.lab.t.Helper()
 	for _, addr := range h.Addrs() {
