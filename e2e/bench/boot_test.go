@@ -110,7 +110,7 @@ func compare(b *testing.B, size int, version string) {
 		cost := with.median() - without.median()
 		results.add(what+": what the barrier adds"+name, "≤ 80 ms", fmt.Sprintf("%s: %v, none %v", short(cost), with, without), cost <= 80*time.Millisecond)
 	}
-	added(until[1:], seededAt, unaskedAt)
+	added(","+until[1:], seededAt, unaskedAt)
 	added(", heartbeat 10 ms", took[quick], took[bare])
 	b.ReportMetric(took[seeded].median().Seconds()*1e3, "ms/etcdinit")
 	b.ReportMetric(took[static].median().Seconds()*1e3, "ms/stock")

@@ -7,6 +7,9 @@
 #
 #   ETCDINIT_IMAGE_ARCHIVE  keep the image as this docker archive
 #   ETCDINIT_IMAGE_NAME     under this name (etcdinit:test)
+#   ETCDINIT_PLUGIN         a plugin's binary: make an image with it too
+#   ETCDINIT_PLUGIN_NAME    the name of that image
+#   ETCDINIT_PLUGIN_ARCHIVE keep it as this docker archive
 #
 # Needs root, dockerd, containerd, runc, go, jq, and busybox (static).
 set -euo pipefail
@@ -103,15 +106,25 @@ status=0
 run init >"$work/refusal" 2>&1 || status=$?
 want 'the exit status of init without a configuration' $status 20
 
-# A plugin in a layer of its own, by the Dockerfile that plugins/README.md shows.
-mkdir "$work/derived"
-CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$work/derived/hosts" ./plugins/hosts
-sed -n '/^```dockerfile$/,/^```$/{//!p}' plugins/README.md | sed "s#^FROM etcdinit\$#FROM $image#" >"$work/derived/Dockerfile"
-docker build --network none -t "$image-hosts" "$work/derived" >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; fail "the derived image does not build"; }
-image=$image-hosts run plugins >"$work/plugins" || fail "plugins exits with $?"
-grep -Eq '^hosts +[0-9.]+ +/opt/etcdinit/plugins/hosts ' "$work/plugins" || fail "the derived image does not list its plugin: $(cat "$work/plugins")"
+# derive IMAGE BINARY: a plugin in a layer of its own, by the Dockerfile that plugins/README.md shows.
+derive() {
+	local context=$work/derived name
+	name=$(basename "$2")
+	mkdir -p "$context"
+	cp "$2" "$context/$name"
+	sed -n '/^```dockerfile$/,/^```$/{//!p}' plugins/README.md | sed "s#^FROM etcdinit\$#FROM $image#; s#hosts#$name#g" >"$context/Dockerfile"
+	docker build --network none -t "$1" "$context" >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; fail "the image $1 does not build"; }
+	image=$1 run plugins >"$work/plugins" || fail "plugins exits with $?"
+	grep -Eq "^$name +[0-9.]+ +/opt/etcdinit/plugins/$name " "$work/plugins" || fail "the image $1 does not list its plugin: $(cat "$work/plugins")"
+}
+CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$work/hosts" ./plugins/hosts
+derive "$image-hosts" "$work/hosts"
 printf '192.0.2.%s etcd-%s\n' 10 a 11 b 12 c >"$work/data/hosts"
 image=$image-hosts run plugins test --size 3 hosts file=/data/hosts >"$work/plugins" || fail "plugins test exits with $?: $(cat "$work/plugins")"
 echo "ci: a derived image lists the plugin that was copied into it, and the plugin keeps the contract"
 echo "ci: image of $size bytes, one layer, user 65532; init wrote and kept its seed with a read-only root and without /tmp"
 [ -z "${ETCDINIT_IMAGE_ARCHIVE-}" ] || docker save -o "$ETCDINIT_IMAGE_ARCHIVE" "$image"
+if [ -n "${ETCDINIT_PLUGIN-}" ]; then
+	derive "$ETCDINIT_PLUGIN_NAME" "$ETCDINIT_PLUGIN"
+	docker save -o "$ETCDINIT_PLUGIN_ARCHIVE" "$ETCDINIT_PLUGIN_NAME"
+fi

@@ -4,8 +4,9 @@
 # Without arguments every test runs; flags such as -test.run Base go to the test program. "up"
 # stops before the tests and prints how to use the cluster and how to take it down.
 #
-#   ETCDINIT_K8S_IMAGE      archive of our image; by default it is built from the Dockerfile by a
-#                           real Docker engine (e2e/docker)
+#   ETCDINIT_K8S_IMAGES     a folder to keep the archives of our images in, and to take them from
+#                           where they are there; otherwise a real Docker engine builds them from
+#                           the Dockerfile (e2e/docker)
 #   ETCDINIT_K8S_BENCH=1    measure the time to a quorum as well
 #   ETCDINIT_K8S_OUT        where its table and plot go (.cache/kubernetes)
 #
@@ -23,7 +24,7 @@ finish() {
 	local status=$1
 	[ -z "$tests" ] || kill "$tests" 2>/dev/null || true
 	"$cluster" down "$dir" || status=1
-	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd,kubelet,pv,etcd,source,images}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
+	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd,kubelet,pv,etcd,source,images,kept}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
 	exit "$status"
 }
 trap 'finish $?' EXIT
@@ -42,13 +43,19 @@ tool=$ETCDINIT_TOOLS_DIR/etcd-3.6
 "$dir/images/archive" "$etcd" "$dir/images/etcd.tar" /usr/local/bin/etcd \
 	"$tool/etcd=/usr/local/bin/etcd" "$tool/etcdctl=/usr/local/bin/etcdctl" "$tool/etcdutl=/usr/local/bin/etcdutl"
 case ${etcd##*:} in "v$("$tool/etcd" --version | sed -n 's/etcd Version: //p')") ;; *) echo "e2e/kubernetes: the manifests name $etcd, but tools/etcd-3.6 is $("$tool/etcd" --version | head -n 1)" >&2; exit 1 ;; esac
-if [ -n "${ETCDINIT_K8S_IMAGE-}" ]; then
-	cp "$ETCDINIT_K8S_IMAGE" "$dir/images/etcdinit.tar"
-else
-	ETCDINIT_IMAGE_NAME=$etcdinit ETCDINIT_IMAGE_ARCHIVE=$dir/images/etcdinit.tar bash e2e/docker/run.sh
+kept=${ETCDINIT_K8S_IMAGES:-$dir/kept}
+mkdir -p "$kept"
+if [ ! -e "$kept/etcdinit.tar" ] || [ ! -e "$kept/plugin.tar" ]; then
+	(cd plugins/kubernetes && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/images/kubernetes" .)
+	plugin=$(sed -n 's|.*newName: \(.*\), newTag: \(.*\)}|\1:\2|p' plugins/kubernetes/README.md)
+	ETCDINIT_IMAGE_NAME=$etcdinit ETCDINIT_IMAGE_ARCHIVE=$kept/etcdinit.tar \
+		ETCDINIT_PLUGIN=$dir/images/kubernetes ETCDINIT_PLUGIN_NAME=$plugin ETCDINIT_PLUGIN_ARCHIVE=$kept/plugin.tar bash e2e/docker/run.sh
 fi
+cp "$kept"/*.tar "$dir/images/"
 
 cp -r deploy "$dir/source/"
+mkdir -p "$dir/source/plugins"
+cp -r plugins/kubernetes "$dir/source/plugins/"
 ln -sfn "$ETCDINIT_TOOLS_DIR/helm/helm" "$dir/bin/helm"
 go test -c -tags kubernetes -o "$dir/bin/tests" ./e2e/kubernetes
 "$cluster" up "$dir"
