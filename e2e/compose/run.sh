@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.sh: the compose file of deploy/compose with a real Docker engine: three members and CoreDNS.
+# run.sh: the compose file of deploy/compose with a real Docker engine: three members and CoreDNS,
+# by docker-compose 1.29 and by Docker Compose 2 (tools/compose).
 #
 # The engine runs in a network namespace and a folder of this run; both are gone at the end.
 #
@@ -35,7 +36,7 @@ trap 'finish 143' TERM
 fail() {
 	echo "e2e/compose: $*" >&2
 	[ ! -s "$work/last" ] || cat "$work/last" >&2
-	docker-compose -f "$work/compose/docker-compose.yml" logs --tail=5 >&2 2>/dev/null || true
+	compose -f "$work/compose/docker-compose.yml" logs --tail=5 >&2 2>/dev/null || true
 	exit 1
 }
 
@@ -62,34 +63,41 @@ for image in etcdinit etcd dns; do docker load -q -i "$work/$image.tar" >/dev/nu
 
 cp -r deploy/compose "$work/compose"
 cd "$work/compose"
+# compose is one of the two programs: docker-compose, or docker compose.
+compose() { "$program" "$@"; }
 # healthy: by the README's command.
 healthy() {
 	local try
 	for try in $(seq 60); do
-		docker-compose exec -T etcd-1 etcdctl endpoint health --cluster >"$work/last" 2>&1 && [ "$(grep -c 'is healthy' "$work/last")" = 3 ] && return 0
+		compose exec -T etcd-1 etcdctl endpoint health --cluster >"$work/last" 2>&1 && [ "$(grep -c 'is healthy' "$work/last")" = 3 ] && return 0
 		sleep 1
 	done
 	fail "the cluster is not healthy"
 }
-docker-compose up -d --build >"$work/last" 2>&1 || fail "docker-compose up fails"
-healthy
-docker-compose exec -T etcd-1 etcdctl put greeting hello >"$work/last" 2>&1 || fail "nothing can be written"
-echo "e2e/compose: $((SECONDS)) s  three members are healthy"
-docker-compose stop -t 10 >"$work/last" 2>&1
-docker-compose up -d >"$work/last" 2>&1 || fail "docker-compose up fails a second time"
-healthy
-[ "$(docker-compose exec -T etcd-3 etcdctl get --print-value-only greeting)" = hello ] || fail "the data are gone"
-echo "e2e/compose: $((SECONDS)) s  stopped and started: the data are there"
+# life: up, written to, stopped and started, a volume lost, gone.
+life() {
+	compose up -d --build >"$work/last" 2>&1 || fail "compose up fails"
+	healthy
+	compose exec -T etcd-1 etcdctl put greeting hello >"$work/last" 2>&1 || fail "nothing can be written"
+	echo "e2e/compose: $SECONDS s  three members are healthy"
+	compose stop -t 10 >"$work/last" 2>&1
+	compose up -d >"$work/last" 2>&1 || fail "compose up fails a second time"
+	healthy
+	[ "$(compose exec -T etcd-3 etcdctl get --print-value-only greeting)" = hello ] || fail "the data are gone"
+	echo "e2e/compose: $SECONDS s  stopped and started: the data are there"
 
-# A lost volume is refused.
-docker-compose rm -s -f etcd-2 >"$work/last" 2>&1
-docker volume rm compose_etcd-2 >/dev/null
-docker-compose up -d etcd-2 >"$work/last" 2>&1
-for try in $(seq 60); do
-	docker-compose logs --no-color --tail=1 etcd-2 >"$work/last" 2>&1
-	! grep -q '"status":42' "$work/last" || break
-	[ "$try" != 60 ] || fail "a new volume is not refused with 42"
-	sleep 1
-done
-grep -q 'member remove' "$work/last" || fail "the refusal does not say what to do"
-echo "ci: docker-compose $(docker-compose version --short): three members and CoreDNS healthy, back with their data, 42 for a lost volume"
+	# A lost volume is refused.
+	compose rm -s -f etcd-2 >"$work/last" 2>&1
+	docker volume rm compose_etcd-2 >/dev/null
+	compose up -d etcd-2 >"$work/last" 2>&1
+	for try in $(seq 60); do
+		compose logs --no-color --tail=1 etcd-2 >"$work/last" 2>&1
+		! grep -q '"status":42' "$work/last" || break
+		[ "$try" != 60 ] || fail "a new volume is not refused with 42"
+		sleep 1
+	done
+	grep -q 'member remove' "$work/last" || fail "the refusal does not say what to do"
+	echo "ci: Docker Compose $(compose version --short): three members and CoreDNS healthy, back with their data, 42 for a lost volume"
+	compose down -v -t 1 >"$work/last" 2>&1 || fail "down fails"
+}
+for program in docker-compose "$tools/compose/docker-compose"; do life; done
