@@ -53,7 +53,7 @@ type AwaitOptions struct {
 	Env  Env
 	// OnProgress is called after every try, from Await's own goroutine.
 	OnProgress func(Progress)
-	// BackoffMin and BackoffMax bound the jittered, doubling wait between two
+	// BackoffMin and BackoffMax bound the jittered wait, a quarter of the time waited so far, between two
 	// tries. 0: 200 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
 }
@@ -89,7 +89,7 @@ func Await(ctx context.Context, p Provider, opts AwaitOptions) ([]Peer, error) {
 		}
 	}
 	w.Env.Size = w.Size
-	for backoff := w.BackoffMin; ; backoff = min(2*backoff, w.BackoffMax) {
+	for {
 		if over(ctx) {
 			return nil, w.giveUp(ctx)
 		}
@@ -110,7 +110,7 @@ func Await(ctx context.Context, p Provider, opts AwaitOptions) ([]Peer, error) {
 		if done {
 			return nil, w.giveUp(ctx)
 		}
-		next := w.next(ctx, jitter(backoff), err.After)
+		next := w.next(ctx, jitter(w.backoff()), err.After)
 		w.progress(ctx, Progress{Got: len(err.Seen), Peers: err.Seen, Err: w.shown(err), Next: next})
 		sleep(ctx, next)
 	}
@@ -193,6 +193,12 @@ func (w *wait) progress(ctx context.Context, p Progress) {
 
 // next is the wait before the next try. An answer that asking sooner cannot
 // change is waited for, but not past the last try that can still succeed.
+// backoff is a quarter of what has been waited: an answer is never seen later
+// than that, and long waits ask seldom.
+func (w *wait) backoff() time.Duration {
+	return min(max(time.Since(w.start)/4, w.BackoffMin), w.BackoffMax)
+}
+
 func (w *wait) next(ctx context.Context, backoff, after time.Duration) time.Duration {
 	d := max(backoff, after)
 	left, ok := remaining(ctx)

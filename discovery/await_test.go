@@ -218,16 +218,16 @@ func TestAwaitBackoff(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		p := &fake{answers: []answer{{}}}
+		start := time.Now()
 		if _, err := discovery.Await(ctx, p, discovery.AwaitOptions{Size: 3}); err == nil {
 			t.Fatal("no error")
 		}
-		upper := 200 * time.Millisecond
 		for i, at := range p.asked[1 : len(p.asked)-1] {
 			d := at.Sub(p.asked[i])
+			upper := min(max(p.asked[i].Sub(start)/4, 200*time.Millisecond), 5*time.Second)
 			if left := ctxEnd(ctx).Sub(at); d < upper/2 && left > 3*time.Second || d > upper {
 				t.Errorf("wait %d was %v, want %v to %v", i, d, upper/2, upper)
 			}
-			upper = min(2*upper, 5*time.Second)
 		}
 	})
 }
