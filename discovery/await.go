@@ -53,8 +53,8 @@ type AwaitOptions struct {
 	Env  Env
 	// OnProgress is called after every try, from Await's own goroutine.
 	OnProgress func(Progress)
-	// BackoffMin and BackoffMax bound the jittered wait, a quarter of the time waited so far, between two
-	// tries. 0: 200 ms and 5 s.
+	// BackoffMin and BackoffMax bound the jittered wait between two tries,
+	// which is a quarter of the time waited so far. 0: 200 ms and 5 s.
 	BackoffMin, BackoffMax time.Duration
 }
 
