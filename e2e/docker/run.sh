@@ -36,9 +36,11 @@ trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 fail() { echo "e2e/docker: $*" >&2; exit 1; }
+# shellcheck source=e2e/docker/builder.sh
+. e2e/docker/builder.sh
 image=${ETCDINIT_IMAGE_NAME:-etcdinit:test}
 
-mkdir -p "$work"/{root,run,data,builder/bin,builder/usr/local,builder/tmp,builder/modules}
+mkdir -p "$work"/{root,run,data}
 dockerd --host "unix://$work/docker.sock" --data-root "$work/root" --exec-root "$work/run" --pidfile "$work/docker.pid" \
 	--bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false >"$work/dockerd.log" 2>&1 &
 engine=$!
@@ -53,23 +55,7 @@ for try in $(seq 100); do
 done
 echo "e2e/docker: engine $(docker version -f '{{.Server.Version}}')"
 
-# A builder: a shell, Go, and the modules of go.mod as a file proxy.
-busybox=$(command -v busybox) || fail "busybox is not here: install busybox-static"
-cp "$busybox" "$work/builder/bin/busybox"
-for applet in sh cat ls; do ln -s busybox "$work/builder/bin/$applet"; done
-cp -a "$(go env GOROOT)" "$work/builder/usr/local/go"
-rm -rf "$work/builder/usr/local/go/test" "$work/builder/usr/local/go/api" "$work/builder/usr/local/go/doc"
-proxy=$work/builder/modules/proxy cache=$(go env GOMODCACHE)/cache/download
-{
-	go mod download -json | jq -r '.Info, .GoMod, .Zip'
-	# The module graph reads the go.mod of more modules than the build downloads.
-	sed -n 's#^\([^ ]*\) \([^ /]*\)/go.mod .*#\1/@v/\2.mod#p' go.sum | sed 's#[A-Z]#!\L&#g' | sed "s#^#$cache/#"
-} | sort -u >"$work/modules"
-while IFS= read -r file; do [ ! -f "$file" ] || printf '%s\0' "${file#"$cache"/}"; done <"$work/modules" >"$work/modules.present"
-mkdir -p "$proxy"
-tar -C "$cache" --null -T "$work/modules.present" -cf - | tar -C "$proxy" -xf -
-tar -C "$work/builder" -cf - . | docker import --change 'ENV PATH=/usr/local/go/bin:/bin GOTOOLCHAIN=local HOME=/tmp' - etcdinit-builder:test >/dev/null
-rm -rf "$work/builder"
+builder etcdinit-builder:test
 
 version=v0.0.0-image revision=$(git rev-parse HEAD 2>/dev/null || echo none)
 start=$SECONDS

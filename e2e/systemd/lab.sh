@@ -77,6 +77,7 @@ boot() {
 on() {
 	local machine=$1 init
 	shift
+	ran "${!#}"
 	init=$(pgrep -P "${booted[$machine]}" | head -n 1) || return 75
 	[ -n "$init" ] || return 75
 	timeout 150 nsenter -t "$init" -m -u -i -n -p -C -r -w env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 TERM=dumb SYSTEMD_PAGER=cat SYSTEMD_COLORS=0 sh -c 'cd /srv/etcdinit 2>/dev/null; exec "$@"' sh "$@"

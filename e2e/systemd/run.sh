@@ -2,11 +2,12 @@
 # run.sh: the units of deploy/systemd on real systemd: three booted Debian machines and a DNS server.
 #
 # First Debian's etcd-server, whose package starts a cluster of its own, then a current etcd with
-# each of the other forms. The commands are those of deploy/systemd/README.md.
+# each of the other forms. The commands are those of deploy/systemd/README.md and
+# deploy/packages/README.md, word for word and all of them.
 #
 #   ETCDINIT_SYSTEMD_ROOT  keep the Debian root in this archive (.cache/systemd/root.tar)
 #
-# Needs root, systemd-nspawn, mmdebstrap, dnsmasq, ip, nsenter, and apt-get for Debian's etcd.
+# Needs root, systemd-nspawn, mmdebstrap, dnsmasq, ip, nsenter, make, rpm, and apt-get for Debian's etcd.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" = 0 ] || { echo "e2e/systemd: needs root" >&2; exit 20; }
@@ -18,7 +19,7 @@ finish() {
 	lab_down || true
 	if [ "$1" = 0 ]; then rm -rf "$dir"; else
 		for n in "${!booted[@]}"; do rm -rf "${dir:?}/$n"/{tree,work}; done
-		rm -rf "${dir:?}/base"
+		rm -rf "${dir:?}"/{base,source}
 		echo "e2e/systemd: the logs and what the machines wrote are in $dir" >&2
 	fi
 	exit "$1"
@@ -29,11 +30,9 @@ trap 'finish 143' TERM
 
 readme=deploy/systemd/README.md
 packages=deploy/packages/README.md
-# block NAME [README]: the commands of the README behind "<!-- run: NAME -->", word for word.
-block() {
-	awk -v mark="<!-- run: $1 -->" '$0 == mark { on = 1; next } on == 1 && $0 == "```sh" { on = 2; next } on == 2 && $0 == "```" { exit } on == 2' "${2-$readme}" | grep . ||
-		fail "${2-$readme} has no block $1"
-}
+ran=$dir/ran
+# shellcheck source=e2e/readme.sh
+. e2e/readme.sh
 endpoints=http://etcd-1.example.org:2379,http://etcd-2.example.org:2379,http://etcd-3.example.org:2379
 by_address() { echo "http://192.0.2.${machines[0]}:2379,http://192.0.2.${machines[1]}:2379,http://192.0.2.${machines[2]}:2379"; }
 
@@ -114,6 +113,11 @@ lose_disk() {
 	! on "$n" systemctl start etcd 2>/dev/null || fail "etcd starts on an empty disk"
 	status_line "$1" 42 "$n" 'member remove' 'member add' etcd-2
 	[ -z "$(on "$n" sh -c 'ls -A /var/lib/etcd/default 2>/dev/null')" ] || fail "something was written to the empty disk"
+	# What the README shows it with.
+	on "$n" sh -ec "$(block $readme "$1-status")" >"$dir/status.readme" 2>&1 || true
+	grep -qE 'status=42[/)]' "$dir/status.readme" || { cat "$dir/status.readme" >&2; fail "the README's command does not show the status"; }
+	on "$n" sh -ec "$(block $readme lines)" >"$dir/lines" || fail "the README's command for all lines fails"
+	grep -q '"status":42' "$dir/lines" || { tail "$dir/lines" >&2; fail "the README's command for all lines does not show the refusal"; }
 }
 
 # heal: what the refusal of lose_disk says, by the README's commands.
@@ -125,9 +129,9 @@ heal() {
 	until_ok 30 "the new member" on "${machines[0]}" sh -ec "$(grep -o 'etcdctl [^ ]* member add [^(]*' <<<"$line")"
 	id=$(sed -n 's/^Member *\([0-9a-f]*\) added.*/\1/p' "$dir/last")
 	flags=$(grep -o -- '--name=[^ ]* --initial-advertise-peer-urls=[^ ]* --initial-cluster-state=[^ ]* --initial-cluster=[^ ,]*\(,[^ ,]*\)*' <<<"$line")
-	on "$n" sh -ec "$(block rejoin | sed "s|FLAGS|${flags%,}|")" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member does not start"; }
+	on "$n" env "FLAGS=${flags%,}" sh -ec "$(block $readme rejoin)" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member does not start"; }
 	until_ok 30 "the promotion" on "${machines[0]}" etcdctl --endpoints="$endpoints" member promote "$id"
-	on "$n" sh -ec "$(block rejoined)" || fail "etcd.service does not start with the new member's data"
+	on "$n" sh -ec "$(block $readme rejoined)" || fail "etcd.service does not start with the new member's data"
 	healthy "$1"
 }
 
@@ -136,7 +140,24 @@ lab_root "${ETCDINIT_SYSTEMD_ROOT:-$PWD/.cache/systemd/root.tar}"
 mkdir "$dir/base"
 tar -C "$dir/base" -xpf "${ETCDINIT_SYSTEMD_ROOT:-$PWD/.cache/systemd/root.tar}"
 CGO_ENABLED=0 go build -trimpath -o "$dir/etcdinit" ./cmd/etcdinit
-for version in v1.0.0 v1.0.1; do VERSION=$version tools/packages "$dir/packages" >"$dir/packages.log" 2>&1 || { cat "$dir/packages.log" >&2; fail "the packages cannot be built"; }; done
+# here COMMANDS: on this machine, in a copy of the project. Its rpm has no database of packages here,
+# and installs into the root of the machine $into.
+mkdir "$dir/source"
+cp -r Makefile LICENSE go.mod go.sum cmd discovery plugins seed deploy "$dir/source/"
+mkdir "$dir/source/tools"
+cp -r tools/build tools/packages tools/nfpm "$dir/source/tools/"
+here() {
+	ran "$1"
+	(
+		cd "$dir/source"
+		export ETCDINIT_TOOLS_DIR=$tools SOURCE_DATE_EPOCH=$epoch
+		rpm() { command rpm --root "$dir/$into/tree" --nodeps "$@"; }
+		eval "$1"
+	)
+}
+epoch=$(git log -1 --format=%ct 2>/dev/null || echo 0)
+build=$(block $packages build)
+for commands in "$build" "${build//1.0.0/1.0.1}"; do here "$commands" >"$dir/packages.log" 2>&1 || { cat "$dir/packages.log" >&2; fail "the packages cannot be built"; }; done
 (cd "$dir" && apt-get -qq download etcd-server etcd-client >apt.log 2>&1) || { cat "$dir/apt.log" >&2; fail "Debian's etcd-server could not be fetched"; }
 lab_net 11 12 13 21 22 23
 
@@ -151,7 +172,7 @@ for n in "${machines[@]}"; do
 done
 exposure etcd.service "etcd.service as it comes"
 step "Debian's etcd-server is installed and runs a cluster of one on each"
-! every sh -ec "$(block debian)" 2>/dev/null || fail "the cluster of Debian's package was taken for ours"
+! every sh -ec "$(block $readme debian)" 2>/dev/null || fail "the cluster of Debian's package was taken for ours"
 for n in "${machines[@]}"; do status_line etcd 43 "$n" "host-$n" 'systemctl stop etcd && mv /var/lib/etcd/default'; done
 verified etcd.service
 exposure etcd.service "(debian/etcdinit.conf)"
@@ -159,12 +180,12 @@ advice=$(grep -o 'systemctl stop etcd && mv [^ ]* [^ ,"]*' "$dir/status")
 step "refused with 43; followed: $advice"
 every sh -ec "$advice"
 every systemctl restart etcd || { on 11 systemctl status etcd --no-pager --full >&2; fail "etcd does not start"; }
-on 11 sh -ec "$(block health)" >/dev/null 2>&1 || fail "not healthy"
+on 11 sh -ec "$(block $readme health)" >/dev/null 2>&1 || fail "not healthy"
 put debian
 healthy debian
 for n in "${machines[@]}"; do
 	[ -z "$(on "$n" systemctl show etcd -P StatusText)" ] || fail "etcd runs, and its status still speaks of waiting"
-	! on "$n" sh -ec "$(block status)" | grep -q 'status=4' || fail "etcd runs, and its status shows a failure"
+	! on "$n" sh -ec "$(block $readme etcd-status)" | grep -q 'status=4' || fail "etcd runs, and its status shows a failure"
 done
 step "healthy: etcd $(on 11 etcd --version | sed -n 's/^etcd Version: //p')"
 # With the names in the hosts file, etcd needs no DNS either.
@@ -184,9 +205,10 @@ records
 start_machines packaged
 for n in "${machines[@]}"; do
 	install -m 0755 "$tools"/etcd-3.7/{etcd,etcdctl} "$dir/$n/tree/usr/bin/"
-	cp "$dir"/packages/*.deb "$dir/$n/tree/srv/etcdinit/"
+	mkdir -p "$dir/$n/tree/srv/etcdinit/dist/packages"
+	cp "$dir"/source/dist/packages/*.deb "$dir/$n/tree/srv/etcdinit/dist/packages/"
 done
-every sh -c "$(block install "$packages" | sed 's/VERSION/1.0.0/')" >"$dir/dpkg" 2>&1 || { cat "$dir/dpkg" >&2; fail "the .deb does not install"; }
+every sh -c "$(block $packages deb)" >"$dir/dpkg" 2>&1 || { cat "$dir/dpkg" >&2; fail "the .deb does not install"; }
 [ "$(on 21 stat -c %U:%G:%a /var/lib/etcd)" = etcd:etcd:700 ] || fail "the .deb made no directory of etcd's"
 on 21 etcdinit version | grep -qF v1.0.0 || fail "the .deb brings another version: $(on 21 etcdinit version)"
 [ "$(on 21 systemctl is-enabled etcdinit)" = disabled ] || fail "the .deb enables a service"
@@ -195,7 +217,7 @@ step "booted three more, with etcd $("$tools/etcd-3.7/etcd" --version | sed -n '
 # A lone machine waits for the others, longer than systemd gives it; one whose messages systemd
 # ignores is ended.
 for n in 21 22; do
-	on "$n" sh -ec "$(block config-file | sed 's/ && systemctl enable --now etcd//')"
+	on "$n" sh -ec "$(block $readme config-file | sed 's/ && systemctl enable --now etcd//')"
 	on "$n" sh -c 'mkdir -p /run/systemd/system/etcd.service.d && printf "[Service]\nTimeoutStartSec=6\n" >/run/systemd/system/etcd.service.d/zz.conf'
 done
 on 22 sh -c 'echo "NotifyAccess=none" >>/run/systemd/system/etcd.service.d/zz.conf'
@@ -218,7 +240,7 @@ clear_machines() {
 upgrade() {
 	local before
 	before=$(on 21 systemctl show etcd -P MainPID)
-	every sh -c "$(block install "$packages" | sed 's/VERSION/1.0.1/')" >"$dir/dpkg" 2>&1 || { cat "$dir/dpkg" >&2; fail "the .deb does not upgrade"; }
+	every sh -c "$(block $packages deb | sed 's/1\.0\.0/1.0.1/')" >"$dir/dpkg" 2>&1 || { cat "$dir/dpkg" >&2; fail "the .deb does not upgrade"; }
 	[ "$(on 21 systemctl show etcd -P MainPID)" = "$before" ] || fail "the upgrade restarted etcd"
 	[ "$(on 21 systemctl is-enabled etcdinit)" = enabled ] || fail "the upgrade disabled etcdinit.service"
 	on 21 etcdinit version | grep -qF v1.0.1 || fail "the upgrade brought no new version"
@@ -235,7 +257,7 @@ for form in config-file oneshot exec; do
 		every sh -ec "install -D -m 0644 deploy/systemd/config-file/etcd.service /etc/systemd/system/etcd.service"
 		;;
 	esac
-	every sh -ec "$(block $form)" 2>"$dir/enable" || { cat "$dir/enable" >&2; on 21 systemctl status etcd etcdinit --no-pager --full >&2; fail "$form: the commands fail"; }
+	every sh -ec "$(block $readme $form)" 2>"$dir/enable" || { cat "$dir/enable" >&2; on 21 systemctl status etcd etcdinit --no-pager --full >&2; fail "$form: the commands fail"; }
 	put $form
 	healthy $form
 	verified etcd.service
@@ -258,7 +280,7 @@ done
 # What passes by itself is tried again; here the records are not there in time.
 clear_machines
 dns_down
-on 21 sh -ec "$(block exec | sed 's/ && systemctl enable --now etcd//')
+on 21 sh -ec "$(block $readme exec | sed 's/ && systemctl enable --now etcd//')
 mkdir -p /run/systemd/system/etcd.service.d
 printf '[Service]\nEnvironment=ETCDINIT_TIMEOUT=1s\nRestartSec=1s\n' >/run/systemd/system/etcd.service.d/zz.conf
 systemctl daemon-reload; systemctl start --no-block etcd"
@@ -266,7 +288,7 @@ until_ok 40 "a second try after 30" on 21 sh -c '[ "$(systemctl show etcd -P NRe
 step "exec: 30 is tried again"
 # Purged, with the oneshot enabled: nothing of etcd's is lost, and nothing dangles.
 on 21 sh -c "echo data >/var/lib/etcd/kept; systemctl enable etcdinit" 2>/dev/null
-on 21 sh -c "$(block purge "$packages")" >"$dir/dpkg" 2>&1 || { cat "$dir/dpkg" >&2; fail "the .deb does not purge"; }
+on 21 sh -c "$(block $packages purge)" >"$dir/dpkg" 2>&1 || { cat "$dir/dpkg" >&2; fail "the .deb does not purge"; }
 [ "$(on 21 cat /var/lib/etcd/kept)" = data ] || fail "the purge took data along"
 on 21 getent passwd etcd >/dev/null || fail "the purge took the user along, whose the data are"
 [ -z "$(on 21 sh -c 'ls -d /usr/bin/etcdinit /etc/systemd/system/etcd.service.requires/etcdinit.service /usr/share/doc/etcdinit /usr/share/man/man8/etcdinit* 2>/dev/null')" ] || fail "the purge left something"
@@ -274,17 +296,21 @@ step "the .deb: installed, upgraded under a running etcd, purged; the data stay"
 
 # The .rpm, into roots of their own; a bare one has no /proc, as that of an image in the making.
 machine 32
-rpm --root "$dir/32/tree" --nodeps -i "$dir"/packages/etcdinit-1.0.0-1.*.rpm 2>"$dir/rpm" && ! grep -q 'scriptlet failed' "$dir/rpm" || { cat "$dir/rpm" >&2; fail "the .rpm does not install into a bare root"; }
+into=32
+here "$(block $packages rpm)" 2>"$dir/rpm" && ! grep -q 'scriptlet failed' "$dir/rpm" || { cat "$dir/rpm" >&2; fail "the .rpm does not install into a bare root"; }
 machine 31
 mount -t proc proc "$dir/31/tree/proc"
-rpm --root "$dir/31/tree" --nodeps -i "$dir"/packages/etcdinit-1.0.0-1.*.rpm || fail "the .rpm does not install"
+into=31
+here "$(block $packages rpm)" || fail "the .rpm does not install"
 [ "$(chroot "$dir/31/tree" stat -c %U:%G:%a /var/lib/etcd)" = etcd:etcd:700 ] || fail "the .rpm's script made no user or directory"
 rpm --root "$dir/31/tree" -V --nodeps etcdinit || fail "the .rpm's files are not what it says"
-rpm --root "$dir/31/tree" --nodeps -U "$dir"/packages/etcdinit-1.0.1-1.*.rpm || fail "the .rpm does not upgrade"
+rpm --root "$dir/31/tree" --nodeps -U "$dir"/source/dist/packages/etcdinit-1.0.1-1.*.rpm || fail "the .rpm does not upgrade"
 chroot "$dir/31/tree" etcdinit version | grep -qF v1.0.1 || fail "the .rpm's upgrade brought no new version"
-rpm --root "$dir/31/tree" -e etcdinit || fail "the .rpm does not go"
+here "$(block $packages rpm-remove)" || fail "the .rpm does not go"
 [ ! -e "$dir/31/tree/usr/bin/etcdinit" ] || fail "the .rpm left its program"
 [ -d "$dir/31/tree/var/lib/etcd" ] || fail "the .rpm took data along"
 step "the .rpm: installed with its scripts, upgraded, removed"
+complete $readme
+complete $packages
 [ $exposed = 0 ] || fail "an exposure differs from the README's"
 echo "ci: three machines with systemd $(on 21 systemctl --version | sed -n 's/^systemd \([0-9]*\).*/\1/p'): Debian's etcd 3.4 from its package's own cluster, etcd 3.7 as config-file, oneshot and exec"
