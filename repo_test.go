@@ -305,3 +305,19 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		}
 	}
 }
+
+// Every command of the README is run by a stage, word for word.
+func TestReadmeCommandsAreStages(t *testing.T) {
+	stages, commands := read(t, ".ci/stages"), 0
+	for _, block := range regexp.MustCompile("(?s)\n```sh\n(.*?\n)```").FindAllStringSubmatch(read(t, "README.md"), -1) {
+		for command := range strings.Lines(block[1]) {
+			commands++
+			if !strings.Contains(stages, "\n\t"+command) {
+				t.Errorf("no stage runs what the README says: %s", command)
+			}
+		}
+	}
+	if commands < 2 {
+		t.Errorf("the README has %d commands", commands)
+	}
+}

@@ -157,6 +157,7 @@ func TestFlagsAndVariablesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	check("../README.md")
 	if checked < 20 {
 		t.Errorf("only %d flags and variables found in %d files: the search is broken", checked, files)
 	}
