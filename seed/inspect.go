@@ -63,7 +63,7 @@ func examine(dirs layout) (st *State, fd *found, err error) {
 	l := fd.listing
 	st.Ignored, st.Leftovers, st.Foreign = l.ignored, l.leftovers, l.foreign
 	st.Segments, st.DBSize, st.Modified = len(l.segments), l.dbSize, l.modified
-	st.Pending = l.pending
+	st.Pending, st.Misplaced = l.pending, l.misplaced
 	err = judge(dirs, st, fd)
 	if d, ok := errors.AsType[*damage](err); ok {
 		st.Kind, st.Reason, err = Broken, d.reason, nil

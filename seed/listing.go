@@ -26,6 +26,7 @@ type listing struct {
 	pending, half bool
 	memberForeign bool   // member/ holds what is neither ours nor etcd's
 	refusal       string // names alone are reason enough
+	misplaced     bool   // what was named is there and is no directory
 
 	ignored, leftovers, foreign []string
 }
@@ -58,10 +59,12 @@ func list(dirs layout) (*listing, error) {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			if info, lerr := os.Lstat(step.dir); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
+				l.misplaced = l.misplaced || step.dir == dirs.data || step.dir == dirs.wal
 				l.refuse("%s is a symbolic link to something that does not exist", step.dir)
 			}
 			continue
 		case errors.Is(err, syscall.ENOTDIR):
+			l.misplaced = l.misplaced || step.dir == dirs.data || step.dir == dirs.wal
 			l.refuse("%s is not a directory", step.dir)
 			continue
 		case err != nil:

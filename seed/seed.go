@@ -53,6 +53,8 @@ type State struct {
 	Reason  string `json:"reason,omitempty"` // Broken: the first reason, with its path
 	DataDir string `json:"dataDir"`
 	WALDir  string `json:"walDir"`
+	// Misplaced: DataDir or WALDir is there and is no directory (Broken only).
+	Misplaced bool `json:"misplaced,omitempty"`
 
 	// Identity, from the WAL's metadata and the members bucket (Valid only).
 	MemberID  types.ID   `json:"memberID,omitempty"`

@@ -83,6 +83,9 @@ func (a *agent) notice(s *seed.State) {
 }
 
 func broken(s *seed.State) error {
+	if s.Misplaced {
+		return &seed.Error{Kind: seed.Damaged, Msg: s.Reason + "; nothing was changed: is the volume mounted, and do data-dir and wal-dir name the right paths?"}
+	}
 	return &seed.Error{Kind: seed.Damaged, Msg: "data directory is not valid: " + s.Reason +
 		"; nothing was changed: keep it for a look, move it aside, then remove and re-add this member (a member that lost its log must not come back under its old ID)"}
 }

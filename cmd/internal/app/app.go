@@ -2,6 +2,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -97,7 +98,7 @@ func (a *app) cli() *cli.App {
 	return &cli.App{
 		Name:      "etcdinit",
 		Usage:     "give an etcd member its place in a cluster before etcd starts",
-		UsageText: "etcdinit [--log-level LEVEL] COMMAND [flags]",
+		UsageText: "etcdinit COMMAND [flags]",
 		Description: `Every node runs the same static etcd configuration. etcdinit finds the members
 (by default from DNS SRV records), finds out by IP address which of them this
 node is, and seeds the data directory, so that stock etcd starts as that member
@@ -110,25 +111,21 @@ with no bootstrap flag and all nodes boot at once.
 Flags with etcd's names mean what they mean to etcd, ETCD_* variables too.
 Everything else has an ETCDINIT_* variable.`,
 		Version:              readVersions(a.Version).Version,
-		HideVersion:          true,
 		EnableBashCompletion: true,
 		Writer:               a.Out,
 		ErrWriter:            a.Err,
 		ExitErrHandler:       func(*cli.Context, error) {},
 		OnUsageError:         func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "log-level", Value: "info", Usage: "debug, info, warn or error", EnvVars: []string{"ETCDINIT_LOG_LEVEL"}},
-			&cli.StringFlag{Name: "log-format", Usage: "console or json (default: console on a terminal, else json)", EnvVars: []string{"ETCDINIT_LOG_FORMAT"}},
-		},
-		Before:          a.logging,
-		CommandNotFound: func(_ *cli.Context, name string) { a.unknown = name },
+		Flags:                logFlags("ETCDINIT_LOG_LEVEL", "ETCDINIT_LOG_FORMAT"),
+		Before:               a.logging,
+		CommandNotFound:      func(_ *cli.Context, name string) { a.unknown = name },
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("no such command: %s; see etcdinit --help", c.Args().First())}
 			}
 			return cli.ShowAppHelp(c)
 		},
-		Commands: commands(
+		Commands: a.commands(
 			a.initCommand(),
 			a.discoverCommand(),
 			a.inspectCommand(),
@@ -141,9 +138,29 @@ Everything else has an ETCDINIT_* variable.`,
 	}
 }
 
-// commands gives every command the usage error that ends in status 20.
-func commands(list ...*cli.Command) []*cli.Command {
+// logFlags stand before the command, where they have variables, and behind it.
+func logFlags(level, format string) []cli.Flag {
+	flag := func(name, usage, env string) cli.Flag {
+		f := &cli.StringFlag{Name: name, Usage: usage, Category: "logging:"}
+		if env != "" {
+			f.EnvVars = []string{env}
+		}
+		return f
+	}
+	return []cli.Flag{
+		flag("log-level", "debug, info, warn or error (default: info)", level),
+		flag("log-format", "console or json (default: console on a terminal, else json)", format),
+	}
+}
+
+// commands gives every command the flags for the log, and the usage error that
+// ends in status 20.
+func (a *app) commands(list ...*cli.Command) []*cli.Command {
 	for _, c := range list {
+		if !c.SkipFlagParsing {
+			c.Flags = append(c.Flags, logFlags("", "")...)
+			c.Before = a.logging
+		}
 		c.HideHelpCommand = len(c.Subcommands) == 0
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
 			return usageError{fmt.Errorf("%w; see etcdinit %s --help", err, c.Name)}
@@ -165,7 +182,15 @@ func commands(list ...*cli.Command) []*cli.Command {
 
 // logging makes the logger before any command runs.
 func (a *app) logging(c *cli.Context) error {
-	format := c.String("log-format")
+	said := func(name string) string {
+		for _, at := range c.Lineage() {
+			if value := at.String(name); value != "" {
+				return value
+			}
+		}
+		return ""
+	}
+	format := said("log-format")
 	if format == "" {
 		format = "json"
 		if isTerminal(a.Err) {
@@ -173,7 +198,7 @@ func (a *app) logging(c *cli.Context) error {
 		}
 	}
 	a.progress = &progress{out: a.Err, live: a.rich(), width: width(a.Err)}
-	log, err := newLogger(c.String("log-level"), format, a.progress)
+	log, err := newLogger(cmp.Or(said("log-level"), "info"), format, a.progress)
 	if err != nil {
 		return usageError{err}
 	}

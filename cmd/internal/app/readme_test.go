@@ -49,12 +49,19 @@ func flagTable(t *testing.T) string {
 	t.Helper()
 	var etcd, ours strings.Builder
 	seen := map[string]bool{}
-	a := &app{log: zap.NewNop()}
-	for _, c := range a.cli().Commands {
-		for _, f := range c.Flags {
+	program := (&app{log: zap.NewNop()}).cli()
+	for _, f := range program.Flags {
+		seen[f.Names()[0]] = true // each command has them too, without their variables
+	}
+	var lists [][]cli.Flag
+	for _, c := range program.Commands {
+		lists = append(lists, c.Flags)
+	}
+	for i, flags := range append(lists, program.Flags) {
+		for _, f := range flags {
 			name := f.Names()[0]
 			doc, ok := f.(cli.DocGenerationFlag)
-			if !ok || name == "help" || seen[name] {
+			if !ok || name == "help" || i < len(lists) && seen[name] {
 				continue
 			}
 			seen[name] = true
