@@ -58,12 +58,13 @@ start_machines() {
 	for n in "${machines[@]}"; do until_ok 60 "the boot of machine $n" on "$n" systemctl is-system-running; done
 }
 
-# healthy KEY: the three answer, and KEY is there.
+# healthy KEY: the three answer, are one cluster, and what the second was told as KEY the third knows.
 healthy() {
 	until_ok 60 "a healthy cluster" on "${machines[0]}" etcdctl endpoint health --endpoints="$(by_address)"
-	[ "$(on "${machines[2]}" etcdctl --endpoints="$(by_address)" get --print-value-only "$1")" = "of $1" ] || fail "the key $1 is not there"
+	[ "$(on "${machines[2]}" etcdctl --endpoints="http://192.0.2.${machines[2]}:2379" get --print-value-only "$1")" = "of $1" ] || fail "the key $1 is not there"
+	[ "$(on "${machines[0]}" etcdctl --endpoints="http://192.0.2.${machines[0]}:2379" member list | cut -d , -f 3 | sort | tr -d '\n')" = ' etcd-1 etcd-2 etcd-3' ] || fail "not the three members of the records"
 }
-put() { on "${machines[1]}" etcdctl --endpoints="$endpoints" put "$1" "of $1" >/dev/null || fail "the key $1 was not written"; }
+put() { on "${machines[1]}" etcdctl --endpoints="http://192.0.2.${machines[1]}:2379" put "$1" "of $1" >/dev/null || fail "the key $1 was not written"; }
 
 # status_line UNIT STATUS N WORD...: systemctl status says the exit status, and one line the words.
 status_line() {
@@ -197,6 +198,16 @@ step "all rebooted without DNS: healthy, the data are there"
 records
 lose_disk etcd
 step "a lost disk is refused with 42"
+# The drop-in of the main README, from nothing; etcd's own settings are where Debian has them.
+every sh -c "systemctl stop etcd; systemctl reset-failed etcd; rm -rf /var/lib/etcd/default /etc/systemd/system/etcd.service.d
+printf 'ETCD_%s\n' LISTEN_PEER_URLS=http://0.0.0.0:2380 LISTEN_CLIENT_URLS=http://0.0.0.0:2379 INITIAL_CLUSTER_TOKEN=readme.example.org >>/etc/default/etcd" 2>/dev/null
+dropin=$(awk '$0 == "```ini" { on = 1; next } on && $0 == "```" { exit } on' README.md)
+file=$(sed -n '1s/^# //p' <<<"$dropin")
+for n in "${machines[@]}"; do install -D -m 0644 /dev/stdin "$dir/$n/tree$file" <<<"$dropin"; done
+every sh -c 'systemctl daemon-reload && systemctl restart etcd' || { on 11 systemctl status etcd --no-pager --full >&2; fail "etcd does not start with the drop-in of README.md"; }
+put readme
+healthy readme
+step "healthy with the drop-in of the main README"
 every systemctl poweroff 2>/dev/null || true
 for n in "${machines[@]}"; do wait "${booted[$n]}" || true; unset "booted[$n]"; done
 
