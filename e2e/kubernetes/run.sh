@@ -2,11 +2,9 @@
 # run.sh [up | GO-TEST-FLAG...]: bring up a real Kubernetes and test the manifests and the chart on it.
 #
 # Without arguments every test runs; flags such as -test.run Base go to the test program. "up"
-# stops before the tests and prints how to use the cluster and how to take it down.
+# stops before the tests and prints how to use the cluster and how to take it down. Our images are
+# built from the Dockerfile by a real Docker engine (e2e/docker/images.sh).
 #
-#   ETCDINIT_K8S_IMAGES     a folder to keep the archives of our images in, and to take them from
-#                           where they are there; otherwise a real Docker engine builds them from
-#                           the Dockerfile (e2e/docker)
 #   ETCDINIT_K8S_BENCH=1    measure the time to a quorum as well
 #   ETCDINIT_K8S_OUT        where its table and plot go (.cache/kubernetes)
 #
@@ -24,7 +22,7 @@ finish() {
 	local status=$1
 	[ -z "$tests" ] || kill "$tests" 2>/dev/null || true
 	"$cluster" down "$dir" || status=1
-	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd,kubelet,pv,etcd,source,images,kept}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
+	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd,kubelet,pv,etcd,source,images}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
 	exit "$status"
 }
 trap 'finish $?' EXIT
@@ -34,8 +32,8 @@ trap 'finish 143' TERM
 # The images, under the names that the manifests give.
 name() { sed -n "s|^ *- name: \(.*/$1\)\$|\1|p" deploy/kubernetes/base/kustomization.yaml | head -n 1; }
 tag() { grep -A 1 "^ *- name: $1\$" deploy/kubernetes/base/kustomization.yaml | sed -n 's|^ *newTag: ||p' | head -n 1; }
-etcd=$(name etcd) etcdinit=$(name etcdinit)
-etcd=$etcd:$(tag "$etcd") etcdinit=$etcdinit:$(tag "$etcdinit")
+etcd=$(name etcd)
+etcd=$etcd:$(tag "$etcd")
 mkdir -p "$dir/images" "$dir/bin" "$dir/source"
 CGO_ENABLED=0 go build -trimpath -o "$dir/images/" ./e2e/kubernetes/archive ./e2e/kubernetes/pause
 "$dir/images/archive" localhost/pause:1 "$dir/images/pause.tar" /pause "$dir/images/pause=/pause"
@@ -43,15 +41,8 @@ tool=$ETCDINIT_TOOLS_DIR/etcd-3.6
 "$dir/images/archive" "$etcd" "$dir/images/etcd.tar" /usr/local/bin/etcd \
 	"$tool/etcd=/usr/local/bin/etcd" "$tool/etcdctl=/usr/local/bin/etcdctl" "$tool/etcdutl=/usr/local/bin/etcdutl"
 case ${etcd##*:} in "v$("$tool/etcd" --version | sed -n 's/etcd Version: //p')") ;; *) echo "e2e/kubernetes: the manifests name $etcd, but tools/etcd-3.6 is $("$tool/etcd" --version | head -n 1)" >&2; exit 1 ;; esac
-kept=${ETCDINIT_K8S_IMAGES:-$dir/kept}
-mkdir -p "$kept"
-if [ ! -e "$kept/etcdinit.tar" ] || [ ! -e "$kept/plugin.tar" ]; then
-	(cd plugins/kubernetes && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$dir/images/kubernetes" .)
-	plugin=$(sed -n 's|.*newName: \(.*\), newTag: \(.*\)}|\1:\2|p' plugins/kubernetes/README.md)
-	ETCDINIT_IMAGE_NAME=$etcdinit ETCDINIT_IMAGE_ARCHIVE=$kept/etcdinit.tar \
-		ETCDINIT_PLUGIN=$dir/images/kubernetes ETCDINIT_PLUGIN_NAME=$plugin ETCDINIT_PLUGIN_ARCHIVE=$kept/plugin.tar bash e2e/docker/run.sh
-fi
-cp "$kept"/*.tar "$dir/images/"
+bash e2e/docker/images.sh | tee "$dir/images/log"
+cp "$(tail -n 1 "$dir/images/log")"/*.tar "$dir/images/"
 
 cp -r deploy "$dir/source/"
 mkdir -p "$dir/source/plugins"
