@@ -136,6 +136,23 @@ heal() {
 	healthy "$1"
 }
 
+# advised STATUS: the command that the README's table has for a status.
+advised() { sed -n "s/^| $1 .*\`\([^\`]*\)\` *|\$/\1/p; s/^| $1 .*\`\([^\`]*\)\`, or.*/\1/p" $readme | grep . || fail "$readme has no command for $1"; }
+
+# two_rows: a missing directory and a process that holds it, by the commands of the README's table.
+two_rows() {
+	local n=${machines[1]}
+	on "$n" sh -c 'systemctl stop etcd; mv /var/lib/etcd /var/lib/etcd.away'
+	! on "$n" systemctl start etcd 2>/dev/null || fail "etcd starts without its directory"
+	on "$n" systemctl status etcd >"$dir/last" || true
+	grep -q 'status=226/' "$dir/last" || { cat "$dir/last" >&2; fail "a missing directory is not 226"; }
+	on "$n" sh -ec "$(advised 226)"
+	[ "$(on "$n" stat -c %U:%G:%a /var/lib/etcd)" = etcd:etcd:700 ] || fail "the README's command makes another directory"
+	on "$n" sh -ec 'rmdir /var/lib/etcd; mv /var/lib/etcd.away /var/lib/etcd; systemctl reset-failed etcd; systemctl start etcd'
+	on "$n" sh -ec "$(advised 32)" >"$dir/last" || { cat "$dir/last" >&2; fail "the README's command for 32 fails"; }
+	grep -q '/usr/bin/etcd' "$dir/last" || { cat "$dir/last" >&2; fail "the README's command for 32 does not show the etcd that runs"; }
+}
+
 step "build"
 lab_root "${ETCDINIT_SYSTEMD_ROOT:-$PWD/.cache/systemd/root.tar}"
 mkdir "$dir/base"
@@ -196,6 +213,8 @@ reboot_without_dns
 healthy debian
 step "all rebooted without DNS: healthy, the data are there"
 records
+two_rows
+healthy debian
 lose_disk etcd
 step "a lost disk is refused with 42"
 # The drop-in of the main README, from nothing; etcd's own settings are where Debian has them.
