@@ -97,7 +97,7 @@ func ask(ctx context.Context, provider discover.Provider, args map[string]string
 	}
 	done := make(chan answer, 1)
 	go func() {
-		addrs, err := provider.Addrs(args, log.New(os.Stderr, "", 0))
+		addrs, err := provider.Addrs(args, log.New(os.Stderr, "", 0)) //nolint:forbidigo // go-discover wants one; etcdinit logs what comes on stderr
 		done <- answer{addrs, err}
 	}()
 	select {

@@ -81,7 +81,7 @@ func TestDiscover(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			params := map[string]string{}
-			for _, kv := range strings.Fields(tt.params) {
+			for kv := range strings.FieldsSeq(tt.params) {
 				k, v, _ := strings.Cut(kv, "=")
 				params[k] = v
 			}

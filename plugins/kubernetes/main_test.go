@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,7 +55,7 @@ func pod(words string) discoveryv1.Endpoint {
 
 func slice(family discoveryv1.AddressType, ports string, pods ...string) discoveryv1.EndpointSlice {
 	s := discoveryv1.EndpointSlice{AddressType: family, ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{discoveryv1.LabelServiceName: "etcd"}}}
-	for _, p := range strings.Fields(ports) {
+	for p := range strings.FieldsSeq(ports) {
 		name, digits, _ := strings.Cut(p, "=")
 		var n int32
 		if _, err := fmt.Sscan(digits, &n); err != nil {
@@ -183,11 +184,18 @@ type api struct {
 	code  int // instead of an answer, if not 0
 }
 
+// write answers; who has gone misses it.
+func write(w http.ResponseWriter, v any) {
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		return
+	}
+}
+
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fail := func(code int, reason metav1.StatusReason, msg string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(metav1.Status{
+		write(w, metav1.Status{
 			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code), Message: msg,
 		})
 	}
@@ -213,10 +221,10 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		list := discoveryv1.EndpointSliceList{TypeMeta: metav1.TypeMeta{Kind: "EndpointSliceList", APIVersion: "discovery.k8s.io/v1"}}
 		list.Items = a.pages[page]
 		if page+1 < len(a.pages) {
-			list.Continue = fmt.Sprint(page + 1)
+			list.Continue = strconv.Itoa(page + 1)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(list)
+		write(w, list)
 	}
 }
 

@@ -69,7 +69,11 @@ func mutants() []mutant {
 		{"busy is silence", probe, "resp.StatusCode >= http.StatusInternalServerError", "false", "TestLyingNeighbours"},
 		{"a round is bounded", probe, "context.WithTimeout(ctx, RoundTime)\n\tdefer cancel()\n\tothers", "context.WithTimeout(ctx, 10*RoundTime)\n\tdefer cancel()\n\tothers", "TestRoundIsBounded"},
 		{"calls are bounded", meet, "if k.tokens == 0 {", "if false {", "TestBucket"},
-		{"a call without news is none", meet, "(k.last.Kind != Agent || last.Nonce != c.nonce || last.State != c.state) && ", "(last.Nonce != c.nonce || true) && ", "TestBarrierQuiet"},
+		{"a call without news is none", meet, "called && !known", "called", "TestBarrierQuiet"},
+		{"a round that cannot decide is not made", meet, "if !farEnough {", "if false {", "TestBarrierPatient"},
+		{"a call during a round counts", meet, "Observe(r)\n\tb.consider()", "Observe(r)", "TestBarrierPatient"},
+		{"told is what went out", listen, "errors.Join(err, http.NewResponseController(w).Flush()); err == nil {", "errors.Join(err, http.NewResponseController(w).Flush()); err == nil || true {", ""},
+		{"told is who knows that I am committed", meet, "known && a.State != Waiting", "known", "TestBarrierMeets"},
 	}
 }
 
