@@ -191,14 +191,14 @@ func (w *wait) progress(ctx context.Context, p Progress) {
 	w.OnProgress(p)
 }
 
-// next is the wait before the next try. An answer that asking sooner cannot
-// change is waited for, but not past the last try that can still succeed.
 // backoff is a quarter of what has been waited: an answer is never seen later
 // than that, and long waits ask seldom.
 func (w *wait) backoff() time.Duration {
 	return min(max(time.Since(w.start)/4, w.BackoffMin), w.BackoffMax)
 }
 
+// next is the wait before the next try. An answer that asking sooner cannot
+// change is waited for, but not past the last try that can still succeed.
 func (w *wait) next(ctx context.Context, backoff, after time.Duration) time.Duration {
 	d := max(backoff, after)
 	left, ok := remaining(ctx)

@@ -16,6 +16,8 @@ import (
 type Config struct {
 	Plan  Plan
 	State State // Waiting, or Committed where the seed is there already
+	// Without names members that nobody waits for while they are silent.
+	Without []string
 	// Listen are the member's listen-peer-urls.
 	Listen []string
 	TLS    TLS
@@ -26,10 +28,11 @@ type Config struct {
 // Barrier is one agent's end of the rendezvous. Its methods are called from
 // one goroutine.
 type Barrier struct {
-	prober prober
-	server *server
-	log    *zap.Logger
-	news   chan struct{}
+	prober  prober
+	server  *server
+	log     *zap.Logger
+	without []string
+	news    chan struct{}
 
 	mu      sync.Mutex
 	machine Machine
@@ -63,7 +66,7 @@ func newBarrier(cfg Config) (*Barrier, error) {
 		dial = (&net.Dialer{}).DialContext
 	}
 	return &Barrier{
-		prober: prober{material: m, dial: dial}, log: cfg.Log, news: make(chan struct{}, 1),
+		prober: prober{material: m, dial: dial}, log: cfg.Log, without: cfg.Without, news: make(chan struct{}, 1),
 		machine: NewMachine(rand.Text(), cfg.Plan, cfg.State), called: make(map[ID]call),
 		told: make(map[ID]bool), came: make(chan struct{}, 1), wakes: bucket{tokens: wakeBurst},
 	}, nil
@@ -77,21 +80,25 @@ func Survey(ctx context.Context, cfg Config) (View, error) {
 		return View{}, err
 	}
 	v := b.round(ctx, call{})
-	if Unsteady(v) {
+	if b.Unsteady(v) {
 		v = b.round(ctx, call{})
 	}
 	return v, nil
 }
 
-// Unsteady says that every peer is there, but some were not in the round
-// before, so that another round at once may decide.
-func Unsteady(v View) bool {
+// Unsteady says that every peer that is waited for is there, but some were not
+// in the round before, so that another round at once may decide.
+func (b *Barrier) Unsteady(v View) bool {
 	steady := true
 	for i := range v.Peers {
-		if !v.Peers[i].Now.Agrees() {
+		p := &v.Peers[i]
+		if p.Now == Silent && slices.Contains(b.without, p.Member.Name) {
+			continue
+		}
+		if !p.Now.Agrees() {
 			return false
 		}
-		steady = steady && v.Peers[i].Steady
+		steady = steady && p.Steady
 	}
 	return !steady
 }
@@ -159,27 +166,43 @@ func (b *Barrier) answer(c call, known bool) (a Answer, sent func()) {
 
 // consider sends news where a peer has called that is not what it was when last
 // dialled, and every peer was seen, or has called, as far as this agent is:
-// before that a round decides nothing, and with many members they add up.
+// before that a round decides nothing, and with many members they add up. One
+// that is released decides alone.
 func (b *Barrier) consider() {
 	if b.machine.state == Released {
 		return
 	}
-	far := func(s State) bool { return s == Released || s == Committed || s == b.machine.state }
-	news := false
+	news, all := false, true
 	for i := range b.machine.peers {
 		k := &b.machine.peers[i]
 		last, seen := &k.last.Answer, k.last.Kind == Agent
 		c, called := b.called[k.member.ID]
-		farEnough := k.last.Kind == Etcd || called && far(c.state) || seen && far(last.State)
-		if !farEnough {
-			return
-		}
+		all = all && b.farEnough(k, c.state)
 		known := seen && last.Nonce == c.nonce && last.State == c.state
-		news = news || called && !known
+		if called && !known {
+			news = true
+			if c.state == Released {
+				all = true
+				break
+			}
+		}
 	}
-	if news && b.wakes.take(time.Now()) {
+	if news && all && b.wakes.take(time.Now()) {
 		signal(b.news)
 	}
+}
+
+// farEnough says that a peer may have what the next step needs: it was seen so,
+// or says so of itself, or nobody waits for it.
+func (b *Barrier) farEnough(k *knowledge, says State) bool {
+	far := func(s State) bool { return s == Released || s == Committed || s == b.machine.state }
+	switch {
+	case far(says), k.last.Kind == Etcd, k.last.Kind == Agent && far(k.last.Answer.State):
+		return true
+	case b.machine.state == Committed && k.proven != 0:
+		return true // silence does not undo it
+	}
+	return says == "" && k.last.Kind == NoAnswer && slices.Contains(b.without, k.member.Name)
 }
 
 func signal(c chan struct{}) {
@@ -192,11 +215,18 @@ func signal(c chan struct{}) {
 // Farewell goes on answering until each peer that waits for this agent has
 // come since it is committed, or limit has passed: that it is committed is all
 // that they need, and they keep it in mind. Who misses it finds etcd running,
-// which says the same.
+// which says the same. Where somebody may have missed it, a last round tells
+// who is still there.
 func (b *Barrier) Farewell(ctx context.Context, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for !b.allTold() {
+	if told, silent := b.allTold(); !told || silent {
+		b.Round(ctx)
+	}
+	for {
+		if told, _ := b.allTold(); told {
+			return
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -205,15 +235,15 @@ func (b *Barrier) Farewell(ctx context.Context, limit time.Duration) {
 	}
 }
 
-func (b *Barrier) allTold() bool {
+func (b *Barrier) allTold() (told, silent bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	told = true
 	for _, p := range b.machine.View().Peers {
-		if (p.Now == IsWaiting || p.Proven == IsCommitted) && !b.told[p.Member.ID] {
-			return false
-		}
+		told = told && (b.told[p.Member.ID] || p.Now != IsWaiting && p.Now != IsCommitted)
+		silent = silent || p.Now == Silent && !slices.Contains(b.without, p.Member.Name)
 	}
-	return true
+	return told, silent
 }
 
 // Close stops answering and frees the listen addresses.

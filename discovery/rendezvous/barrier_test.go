@@ -149,14 +149,7 @@ func TestBarrierPatient(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeIt(t, a)
-	news := func() bool {
-		select {
-		case <-a.News():
-			return true
-		default:
-			return false
-		}
-	}
+	news := func() bool { return woken(a) }
 	b := startAt(t, urls, 1, TLS{})
 	b.Round(t.Context())
 	if news() {
@@ -206,12 +199,133 @@ func TestBarrierTold(t *testing.T) {
 	a.Round(t.Context())
 	a.Advance(Released)
 	_, sent := a.answer(call{b.machine.plan.Self, b.machine.nonce, Committed}, true)
-	if a.allTold() {
+	if told, _ := a.allTold(); told {
 		t.Error("told before it was sent")
 	}
 	sent()
-	if !a.allTold() {
+	if told, _ := a.allTold(); !told {
 		t.Error("sent, and not told")
+	}
+}
+
+// deaf is a peer that has gone.
+type deaf struct{ *httptest.ResponseRecorder }
+
+func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestSent: what did not go out was not told.
+func TestSent(t *testing.T) {
+	sent := 0
+	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) (Answer, func()) { return Answer{}, func() { sent++ } }}
+	ask := func(w http.ResponseWriter) {
+		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))
+	}
+	ask(deaf{httptest.NewRecorder()})
+	if sent != 0 {
+		t.Error("told a peer that has gone")
+	}
+	ask(httptest.NewRecorder())
+	if sent != 1 {
+		t.Error("not told a peer that listens")
+	}
+}
+
+// woken says whether there is news.
+func woken(b *Barrier) bool {
+	select {
+	case <-b.News():
+		return true
+	default:
+		return false
+	}
+}
+
+// TestBarrierWithout: nobody waits for a call of who is left out, while it is silent.
+func TestBarrierWithout(t *testing.T) {
+	urls := freeURLs(t, "http", 3)
+	a := startAt(t, urls, 0, TLS{})
+	a.without = []string{"m2"}
+	a.Round(t.Context())
+	b := startAt(t, urls, 1, TLS{})
+	b.Round(t.Context())
+	if !woken(a) {
+		t.Error("the only one that is waited for has called, and no news")
+	}
+	if v := a.Round(t.Context()); !a.Unsteady(v) || b.Unsteady(v) {
+		t.Error("unsteady is: all are there that are waited for, not all for two rounds")
+	}
+	c := startAt(t, urls, 2, TLS{})
+	a.Round(t.Context())
+	a.Advance(Committed)
+	b.Advance(Committed)
+	b.Round(t.Context())
+	if woken(a) {
+		t.Error("woken although one that is there is not as far")
+	}
+	closeIt(t, c)
+}
+
+// TestBarrierSticks: who was committed and is silent now has not to call again.
+func TestBarrierSticks(t *testing.T) {
+	urls := freeURLs(t, "http", 3)
+	a, b := startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{})
+	c, err := Start(t.Context(), Config{Plan: planAt(urls, 2), State: Committed, Listen: []string{urls[2]}, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Advance(Committed)
+	a.Round(t.Context())
+	closeIt(t, c)
+	a.Round(t.Context())
+	woken(a)
+	b.Advance(Committed)
+	b.Round(t.Context())
+	if !woken(a) {
+		t.Error("the last one is committed, and no news")
+	}
+}
+
+// TestBarrierReleasedCalls: one that is released decides, whoever is missing.
+func TestBarrierReleasedCalls(t *testing.T) {
+	urls := freeURLs(t, "http", 3)
+	a, b := startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{})
+	a.Advance(Committed)
+	a.Round(t.Context())
+	b.Advance(Committed)
+	b.Advance(Released)
+	b.Round(t.Context())
+	if !woken(a) {
+		t.Error("a peer is released, and no news")
+	}
+}
+
+// TestFarewell: who is gone is not waited for, and who may have missed that
+// this agent is committed is called.
+func TestFarewell(t *testing.T) {
+	urls := freeURLs(t, "http", 3)
+	a, b := startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{})
+	c, err := Start(t.Context(), Config{Plan: planAt(urls, 2), State: Committed, Listen: []string{urls[2]}, Log: zaptest.NewLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Advance(Committed)
+	a.Advance(Committed)
+	a.Round(t.Context())
+	closeIt(t, c)
+	a.Advance(Released)
+	woken(b)
+	done := make(chan struct{})
+	go func() { defer close(done); a.Farewell(t.Context(), time.Minute) }()
+	select {
+	case <-b.News():
+		b.Round(t.Context())
+	case <-time.After(10 * time.Second):
+		t.Error("b is not called")
+	}
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for a peer that has gone")
 	}
 }
 

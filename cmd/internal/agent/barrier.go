@@ -70,7 +70,7 @@ func (a *agent) meet(ctx context.Context, m *meeting) (err error) {
 			if m.barrier == nil {
 				break
 			}
-			if rushed = !rushed && rendezvous.Unsteady(m.view); rushed {
+			if rushed = !rushed && m.barrier.Unsteady(m.view); rushed {
 				break
 			}
 			news, err := m.wait(ctx, out, pause)
@@ -83,8 +83,12 @@ func (a *agent) meet(ctx context.Context, m *meeting) (err error) {
 		case StepKeep, StepRefuse:
 			return m.refusal(out)
 		}
+		digest := m.plan.Digest()
 		if err := m.look(ctx); err != nil {
 			return err
+		}
+		if m.plan.Digest() != digest {
+			pause, rushed = minPause, false // nothing is known under the new plan
 		}
 	}
 }
@@ -281,7 +285,7 @@ func (m *meeting) over(ctx context.Context) error {
 
 // rendezvousConfig is the barrier's view of a plan.
 func (a *agent) rendezvousConfig(plan *seed.Plan, found *Found) rendezvous.Config {
-	cfg := rendezvous.Config{Plan: meetingPlan(plan), State: rendezvous.Waiting, TLS: a.peerTLS(), Dial: dialer(found), Log: a.Log}
+	cfg := rendezvous.Config{Plan: meetingPlan(plan), State: rendezvous.Waiting, Without: a.Without, TLS: a.peerTLS(), Dial: dialer(found), Log: a.Log}
 	listeners := a.Etcd.PeerListeners()
 	for _, l := range listeners {
 		if !l.Unix() {

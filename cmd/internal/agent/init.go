@@ -190,7 +190,8 @@ func (a *agent) resume(ctx context.Context, state *seed.State, dry bool) (*Resul
 	case disk == DiskPending && (plan.MemberID != state.MemberID || plan.ClusterID != state.ClusterID):
 		return nil, pendingElsewhere(state, plan)
 	}
-	found, _, err := a.contradiction(ctx, state)
+	// Others may be waiting for this member: nobody is waited for here.
+	found, remark, err := a.contradiction(ctx, state, false)
 	if err != nil {
 		return nil, err
 	}
@@ -218,21 +219,25 @@ func (a *agent) resume(ctx context.Context, state *seed.State, dry bool) (*Resul
 			return nil, err
 		}
 	}
-	return a.keep(ctx, state, dry)
+	return a.kept(state, dry, m.found, remark)
 }
 
 // keep uses the data that are there, unless discovery says that they are
 // another member's.
 func (a *agent) keep(ctx context.Context, state *seed.State, dry bool) (*Result, error) {
-	self := state.Self
 	if state.PackageDefault && a.Size > 1 {
 		return nil, packageDefault(state, a.Size)
 	}
-	found, remark, err := a.contradiction(ctx, state)
+	found, remark, err := a.contradiction(ctx, state, true)
 	if err != nil {
 		return nil, err
 	}
-	action := Kept
+	return a.kept(state, dry, found, remark)
+}
+
+// kept is the result of a run that leaves the data as they are.
+func (a *agent) kept(state *seed.State, dry bool, found *Found, remark string) (*Result, error) {
+	self, action := state.Self, Kept
 	if dry {
 		action = WouldKeep
 	}
@@ -260,13 +265,13 @@ func packageDefault(state *seed.State, size int) error {
 // Silence, a partial answer or no entry for this node is no contradiction: a
 // restart never depends on DNS. A different entry is final only when it is
 // still there after the records' TTL, since caches may name the old addresses.
-func (a *agent) contradiction(ctx context.Context, state *seed.State) (*Found, string, error) {
+func (a *agent) contradiction(ctx context.Context, state *seed.State, patient bool) (*Found, string, error) {
 	provider, err := a.Registry.Open(a.Source, a.env())
 	if err != nil {
 		return nil, "", err
 	}
 	for asked := 0; ; asked++ {
-		found, err := a.glance(ctx, provider, true)
+		found, err := a.glance(ctx, provider, patient)
 		switch {
 		case ctx.Err() != nil:
 			return nil, "", context.Cause(ctx)
@@ -298,9 +303,9 @@ func (a *agent) contradiction(ctx context.Context, state *seed.State) (*Found, s
 	}
 }
 
-// glance asks briefly: once, or, where a part of the set is there already, for
-// as long as the budget lasts. On Kubernetes a pod that starts is older than
-// its own record by a second.
+// glance asks briefly: once, or, with patience, until the budget is used up
+// where a part of the set is there already and this node is not in it. On
+// Kubernetes a pod that starts is older than its own record by a second.
 func (a *agent) glance(ctx context.Context, provider discovery.Provider, patient bool) (Found, error) {
 	defer a.span("discover")()
 	ctx, cancel := context.WithTimeout(ctx, restartBudget)
@@ -308,9 +313,12 @@ func (a *agent) glance(ctx context.Context, provider discovery.Provider, patient
 	var last error
 	peers, err := discovery.Await(ctx, provider, discovery.AwaitOptions{Size: a.Size, Env: a.env(), OnProgress: func(p discovery.Progress) {
 		last = p.Err
-		if !patient || p.Got == 0 {
-			cancel()
+		if patient && p.Got > 0 {
+			if _, err := a.match(p.Peers); err != nil {
+				return
+			}
 		}
+		cancel()
 	}})
 	if err != nil {
 		if last != nil {

@@ -69,10 +69,14 @@ func mutants() []mutant {
 		{"busy is silence", probe, "resp.StatusCode >= http.StatusInternalServerError", "false", "TestLyingNeighbours"},
 		{"a round is bounded", probe, "context.WithTimeout(ctx, RoundTime)\n\tdefer cancel()\n\tothers", "context.WithTimeout(ctx, 10*RoundTime)\n\tdefer cancel()\n\tothers", "TestRoundIsBounded"},
 		{"calls are bounded", meet, "if k.tokens == 0 {", "if false {", "TestBucket"},
-		{"a call without news is none", meet, "called && !known", "called", "TestBarrierQuiet"},
-		{"a round that cannot decide is not made", meet, "if !farEnough {", "if false {", "TestBarrierPatient"},
+		{"a call without news is none", meet, "if called && !known {", "if called {", "TestBarrierQuiet"},
+		{"a round that cannot decide is not made", meet, "if news && all && ", "if news && ", "TestBarrierPatient"},
+		{"silence does not undo a commit", meet, "b.machine.state == Committed && k.proven != 0", "false", "TestBarrierSticks"},
+		{"who is left out is not waited for", meet, `return says == "" && k.last.Kind == NoAnswer && `, "return false && ", "TestBarrierWithout"},
+		{"one that is released decides", meet, "if c.state == Released {", "if false {", "TestBarrierReleasedCalls"},
+		{"a farewell asks who is there", meet, "!told || silent {", "!told && silent {", "TestFarewell"},
 		{"a call during a round counts", meet, "Observe(r)\n\tb.consider()", "Observe(r)", "TestBarrierPatient"},
-		{"told is what went out", listen, "errors.Join(err, http.NewResponseController(w).Flush()); err == nil {", "errors.Join(err, http.NewResponseController(w).Flush()); err == nil || true {", ""},
+		{"told is what went out", listen, "errors.Join(err, http.NewResponseController(w).Flush()); err == nil {", "errors.Join(err, http.NewResponseController(w).Flush()); true {", "TestSent"},
 		{"told is who knows that I am committed", meet, "known && a.State != Waiting", "known", "TestBarrierMeets"},
 	}
 }

@@ -158,8 +158,10 @@ func logFlags(level, format string) []cli.Flag {
 func (a *app) commands(list ...*cli.Command) []*cli.Command {
 	for _, c := range list {
 		if !c.SkipFlagParsing {
-			c.Flags = append(c.Flags, logFlags("", "")...)
-			c.Before = a.logging
+			for _, each := range append(c.Subcommands, c) {
+				each.Flags = append(each.Flags, logFlags("", "")...)
+				each.Before = a.logging
+			}
 		}
 		c.HideHelpCommand = len(c.Subcommands) == 0
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
