@@ -18,7 +18,8 @@ type growing struct {
 }
 
 func (g *growing) Discover(context.Context) ([]discovery.Peer, error) {
-	if g.asked++; g.asked < 3 {
+	g.asked++
+	if g.asked < 3 {
 		return nil, &discovery.Error{Kind: discovery.Retry, Msg: "not yet", Seen: g.part}
 	}
 	return g.whole, nil
