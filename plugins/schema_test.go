@@ -297,8 +297,12 @@ func FuzzReadResponse(f *testing.F) {
 			t.Errorf("taken, but against the schema: %v: %s", err, again)
 		}
 		back, err := ReadResponse(req, again, status)
-		if err != nil || !reflect.DeepEqual(back, resp) {
-			t.Errorf("%v became %v, %v", resp, back, err)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As documents: an empty list is as good as none.
+		if twice, err := json.Marshal(back); err != nil || !bytes.Equal(twice, again) {
+			t.Errorf("%s became %s, %v", again, twice, err)
 		}
 	})
 }
