@@ -31,8 +31,29 @@ type listing struct {
 	ignored, leftovers, foreign []string
 }
 
-// list reads the names. A directory that does not exist is empty.
+// list reads the names. A directory that does not exist is empty. What another
+// process commits meanwhile appears by a rename, between the reading of one
+// directory and the next; then they are read again.
 func list(dirs layout) (*listing, error) {
+	for {
+		before := appeared(dirs)
+		l, err := listOnce(dirs)
+		if err != nil || appeared(dirs) == before {
+			return l, err
+		}
+	}
+}
+
+// appeared tells which of the directories that a commit renames are there.
+func appeared(dirs layout) (there [2]bool) {
+	for i, dir := range []string{filepath.Join(dirs.data, memberDir), dirs.wal} {
+		_, err := os.Lstat(dir)
+		there[i] = err == nil
+	}
+	return there
+}
+
+func listOnce(dirs layout) (*listing, error) {
 	l := &listing{}
 	member := filepath.Join(dirs.data, memberDir)
 	steps := []struct {

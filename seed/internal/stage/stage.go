@@ -223,7 +223,10 @@ func MkdirAll(path string, owner func(existing fs.FileInfo) *Owner) (made []stri
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		if _, lerr := os.Lstat(at); lerr == nil {
+		if info, lerr := os.Lstat(at); lerr == nil {
+			if info.Mode()&fs.ModeSymlink == 0 {
+				continue // another process has made it just now
+			}
 			return nil, fmt.Errorf("%s is a symbolic link to something that does not exist", at)
 		}
 		missing = append(missing, at)
