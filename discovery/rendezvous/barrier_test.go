@@ -265,14 +265,21 @@ func TestBarrierWithout(t *testing.T) {
 	closeIt(t, c)
 }
 
-// TestBarrierSticks: who was committed and is silent now has not to call again.
-func TestBarrierSticks(t *testing.T) {
+// withCommitted starts two agents, and a third that is committed and that the
+// test closes.
+func withCommitted(t *testing.T) (a, b, c *Barrier) {
+	t.Helper()
 	urls := freeURLs(t, "http", 3)
-	a, b := startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{})
 	c, err := Start(t.Context(), Config{Plan: planAt(urls, 2), State: Committed, Listen: []string{urls[2]}, Log: zaptest.NewLogger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{}), c
+}
+
+// TestBarrierSticks: who was committed and is silent now has not to call again.
+func TestBarrierSticks(t *testing.T) {
+	a, b, c := withCommitted(t)
 	a.Advance(Committed)
 	a.Round(t.Context())
 	closeIt(t, c)
@@ -302,12 +309,7 @@ func TestBarrierReleasedCalls(t *testing.T) {
 // TestFarewell: who is gone is not waited for, and who may have missed that
 // this agent is committed is called.
 func TestFarewell(t *testing.T) {
-	urls := freeURLs(t, "http", 3)
-	a, b := startAt(t, urls, 0, TLS{}), startAt(t, urls, 1, TLS{})
-	c, err := Start(t.Context(), Config{Plan: planAt(urls, 2), State: Committed, Listen: []string{urls[2]}, Log: zaptest.NewLogger(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, b, c := withCommitted(t)
 	b.Advance(Committed)
 	a.Advance(Committed)
 	a.Round(t.Context())
