@@ -394,6 +394,7 @@ func TestWithout(t *testing.T) {
 	c.Healthy(c.hosts[:2]...)
 	c.hosts[2].WantStatus(42, etcdinit, c.barrierArgs()...)
 	c.hosts[2].WantStatus(20, etcdinit, c.barrierArgs("--without", "m1", "--without", "m2")...)
+	c.hosts[2].WantStatus(20, etcdinit, c.barrierArgs("--without", "m4")...)
 }
 
 // TestGrown: five members are discovered where three run (field case WB-58).

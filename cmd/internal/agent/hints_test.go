@@ -140,3 +140,26 @@ func TestHintsAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestWithoutRefusal: a name that is nobody's is called so, and too many names
+// are called too many.
+func TestWithoutRefusal(t *testing.T) {
+	for _, tt := range []struct {
+		without []string
+		want    string
+	}{
+		{[]string{"d"}, "--without d: it is not among the other members, which are a, c"},
+		{[]string{"b"}, "--without b: it is not among the other members, which are a, c"},
+		{[]string{"a", "c"}, "--without a --without c: it may name at most 1 of the other members of a, c, which is a minority of 3"},
+		{[]string{"a", "d"}, "--without d: it is not among the other members, which are a, c"},
+	} {
+		m := hintMeeting(t, "b", "a", "b", "c")
+		m.Without = tt.without
+		m.sees(nil)
+		err := m.refusal(Decide(m.input(false)))
+		var refusal *Error
+		if !errors.As(err, &refusal) || refusal.Kind != Settings || err.Error() != tt.want {
+			t.Errorf("--without %v: got %v, want %s", tt.without, err, tt.want)
+		}
+	}
+}

@@ -18,7 +18,12 @@ func (m *meeting) refusal(out Outcome) error {
 	dir := m.plan.DataDir
 	switch out.Rule {
 	case RuleWithout:
-		return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: it may name at most %d of the other members of %s, which is a minority of %d", strings.Join(m.Without, " --without "), (len(m.plan.Members)-1)/2, m.memberNames(), len(m.plan.Members))}
+		for _, name := range m.Without {
+			if !slices.Contains(m.others(), name) {
+				return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: it is not among the other members, which are %s", name, strings.Join(m.others(), ", "))}
+			}
+		}
+		return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: it may name at most %d of the other members of %s, which is a minority of %d", strings.Join(m.Without, " --without "), (len(m.plan.Members)-1)/2, strings.Join(m.others(), ", "), len(m.plan.Members))}
 	case RuleExisting:
 		return &Error{Kind: Unsafe, Msg: existingRefusal(dir)}
 	case RuleRunning:
@@ -52,14 +57,15 @@ func (m *meeting) aftermath() string {
 
 func (m *meeting) me() string { return describe(m.plan.Self.Name, m.plan.MemberID) }
 
-func (m *meeting) memberNames() string {
+// others are the names of the plan's members but this one.
+func (m *meeting) others() []string {
 	var names []string
 	for _, p := range m.plan.Members {
 		if p.ID != m.plan.MemberID {
 			names = append(names, p.Name)
 		}
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // running is the refusal that this project exists for.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -158,7 +159,7 @@ func logFlags(level, format string) []cli.Flag {
 func (a *app) commands(list ...*cli.Command) []*cli.Command {
 	for _, c := range list {
 		if !c.SkipFlagParsing {
-			for _, each := range append(c.Subcommands, c) {
+			for _, each := range slices.Concat(c.Subcommands, []*cli.Command{c}) {
 				each.Flags = append(each.Flags, logFlags("", "")...)
 				each.Before = a.logging
 			}

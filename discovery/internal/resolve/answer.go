@@ -156,7 +156,11 @@ func unanswered(name string, qtype uint16, asked []netip.AddrPort, failures map[
 		servfail = servfail || f.rcode == dns.RcodeServerFailure
 		dead = dead || f.refused || f.silent
 	}
-	e.Msg = fmt.Sprintf("%s (%s)", strings.Join(texts, "; "), Dig(name, qtype, netip.AddrPort{}))
+	var first netip.AddrPort
+	if len(asked) > 0 {
+		first = asked[0]
+	}
+	e.Msg = fmt.Sprintf("%s (%s)", strings.Join(texts, "; "), Dig(name, qtype, first))
 	if domain := domainOf(name); servfail && !strings.Contains(domain, ".") {
 		e.Hints = append(e.Hints, fmt.Sprintf("%q is a single-label domain, which systemd-resolved does not resolve by default; ask the real server with --dns-server", domain))
 	}
