@@ -196,6 +196,7 @@ func TestChartEqualsKustomize(t *testing.T) {
 		{"five members", "kubernetes/overlays/members-5", []string{"--set", "members=5"}},
 		{"TLS", "kubernetes/overlays/tls", []string{"--set", "tls.enabled=true,tls.issuerRef.name=etcd"}},
 		{"IPv6", "kubernetes/overlays/ipv6", []string{"--set", "ipFamily=IPv6"}},
+		{"exec", "kubernetes/overlays/exec", []string{"--set", "etcdinit.exec=true,image.repository=etcdinit-etcd"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -310,6 +311,34 @@ transformers: [../parameters]
 	}
 }
 
+// With each component, alone and before "exec", etcd's configuration is one that
+// etcd could read.
+func TestComponents(t *testing.T) {
+	entries, err := os.ReadDir("kubernetes/components")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		for _, more := range []string{"", ", ../components/exec"} {
+			t.Run(e.Name()+more, func(t *testing.T) {
+				if e.Name() == "exec" && more != "" {
+					t.SkipNow()
+				}
+				all := overlay(t, "namespace: prod\nresources: [../base]\ncomponents: [../components/"+e.Name()+more+"]\ntransformers: [../parameters]\n")
+				c := config(t, all, "ConfigMap prod/etcd")
+				for _, key := range []string{"discovery-srv", "initial-cluster-token"} {
+					if c[key] != "etcd.prod.svc.cluster.local" {
+						t.Errorf("%s: got %v", key, c[key])
+					}
+				}
+				if c["data-dir"] != "/var/lib/etcd/data" || c["quota-backend-bytes"] != 2147483648 {
+					t.Errorf("the configuration is not whole: %v", c)
+				}
+			})
+		}
+	}
+}
+
 // A name prefix makes a second cluster in a namespace.
 func TestNamePrefix(t *testing.T) {
 	all := overlay(t, `
@@ -339,7 +368,7 @@ transformers: [../parameters]
 
 // The promises that people read the manifests for.
 func TestManifestsAreRestricted(t *testing.T) {
-	for _, dir := range []string{"base", "named", "overlays/tls", "overlays/ipv6", "overlays/members-1", "overlays/members-5"} {
+	for _, dir := range []string{"base", "named", "overlays/tls", "overlays/ipv6", "overlays/exec", "overlays/members-1", "overlays/members-5"} {
 		t.Run(dir, func(t *testing.T) {
 			pods := 0
 			for name, o := range kustomize(t, "kubernetes/"+dir) {
@@ -366,8 +395,12 @@ func TestManifestsAreRestricted(t *testing.T) {
 				}
 				for _, kind := range []string{"initContainers", "containers"} {
 					list, _ := spec[kind].([]any)
-					if len(list) != 1 {
-						t.Errorf("%s: %d %s, want 1", name, len(list), kind)
+					want := 1
+					if kind == "initContainers" && dir == "overlays/exec" {
+						want = 0
+					}
+					if len(list) != want {
+						t.Errorf("%s: %d %s, want %d", name, len(list), kind, want)
 					}
 					for _, c := range list {
 						context := get(c, "securityContext")
@@ -420,7 +453,7 @@ func TestNamedMembersAreApart(t *testing.T) {
 
 func TestChartLint(t *testing.T) {
 	helm := tool(t, "helm", "helm/helm")
-	for _, args := range [][]string{nil, {"--set", "tls.enabled=true,tls.existingSecret=x"}, {"--set", "hostNetwork=true,members=1"}} {
+	for _, args := range [][]string{nil, {"--set", "tls.enabled=true,tls.existingSecret=x"}, {"--set", "hostNetwork=true,members=1"}, {"--set", "etcdinit.exec=true,tls.enabled=true,tls.existingSecret=x"}} {
 		if out, err := run(helm, append([]string{"lint", "--strict", "--kube-version", kubeVersion, "helm"}, args...)...); err != nil {
 			t.Errorf("helm lint %v: %v\n%s", args, err, out)
 		}
@@ -444,6 +477,7 @@ func TestChartValues(t *testing.T) {
 		{"shared volumes", "persistence.accessModes={ReadWriteMany}", "accessModes"},
 		{"family", "ipFamily=v6", "ipFamily"},
 		{"timeout", "etcdinit.timeout=soon", "timeout"},
+		{"exec", "etcdinit.exec=always", "exec"},
 		{"more of etcd's keys", "config.heartbeat-interval=200", ""},
 		{"no such class", "persistence.storageClass=-", ""},
 		{"OpenShift", "podSecurityContext.runAsUser=null,podSecurityContext.fsGroup=null", ""},

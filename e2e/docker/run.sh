@@ -10,6 +10,10 @@
 #   ETCDINIT_PLUGIN         a plugin's binary: make an image with it too
 #   ETCDINIT_PLUGIN_NAME    the name of that image
 #   ETCDINIT_PLUGIN_ARCHIVE keep it as this docker archive
+#   ETCDINIT_ETCD_ARCHIVE   docker archive of an image of etcd: make one with both programs too
+#   ETCDINIT_ETCD_NAME      the name of etcd's image
+#   ETCDINIT_BOTH_NAME      the name of the image with both
+#   ETCDINIT_BOTH_ARCHIVE   keep it as this docker archive
 #
 # Needs root, dockerd, containerd, runc, go, jq, and busybox (static).
 set -euo pipefail
@@ -113,4 +117,10 @@ echo "ci: image of $size bytes, one layer, user 65532; init wrote and kept its s
 if [ -n "${ETCDINIT_PLUGIN-}" ]; then
 	derive "$ETCDINIT_PLUGIN_NAME" "$ETCDINIT_PLUGIN"
 	docker save -o "$ETCDINIT_PLUGIN_ARCHIVE" "$ETCDINIT_PLUGIN_NAME"
+fi
+if [ -n "${ETCDINIT_ETCD_ARCHIVE-}" ]; then
+	docker load -q -i "$ETCDINIT_ETCD_ARCHIVE" >/dev/null
+	docker build --network none --build-arg ETCDINIT="$image" --build-arg ETCD="$ETCDINIT_ETCD_NAME" -t "$ETCDINIT_BOTH_NAME" deploy/compose >"$work/build.log" 2>&1 ||
+		{ cat "$work/build.log" >&2; fail "the image $ETCDINIT_BOTH_NAME does not build"; }
+	docker save -o "$ETCDINIT_BOTH_ARCHIVE" "$ETCDINIT_BOTH_NAME"
 fi

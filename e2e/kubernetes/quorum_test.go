@@ -37,6 +37,9 @@ func TestTimeToQuorum(t *testing.T) {
 		{"etcdinit", "one configuration for all, as in base", func(t *testing.T, ns string) {
 			applyBase(t, ns, "")
 		}},
+		{"etcdinit, exec", "the same, by the component `exec`", func(t *testing.T, ns string) {
+			applyBase(t, ns, "components: [../components/exec]\n")
+		}},
 		{"stock flags, Parallel", "`--name` and a fixed `--initial-cluster`, otherwise the same", func(t *testing.T, ns string) {
 			applyBase(t, ns, stock(ns, "Parallel", "/readyz"))
 		}},
@@ -345,7 +348,7 @@ func plot(results []result) string {
 		_, median, _ := r.spread()
 		y := 42 + row*i
 		color := "#9aa5b1"
-		if i == 0 {
+		if strings.HasPrefix(r.Name, "etcdinit") {
 			color = "#2f7d4f"
 		}
 		fmt.Fprintf(&b, `<text x="%.0f" y="%d" text-anchor="end">%s</text>`, left-8, y+19, r.Name)

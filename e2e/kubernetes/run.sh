@@ -29,18 +29,9 @@ trap 'finish $?' EXIT
 trap 'finish 130' INT
 trap 'finish 143' TERM
 
-# The images, under the names that the manifests give.
-name() { sed -n "s|^ *- name: \(.*/$1\)\$|\1|p" deploy/kubernetes/base/kustomization.yaml | head -n 1; }
-tag() { grep -A 1 "^ *- name: $1\$" deploy/kubernetes/base/kustomization.yaml | sed -n 's|^ *newTag: ||p' | head -n 1; }
-etcd=$(name etcd)
-etcd=$etcd:$(tag "$etcd")
 mkdir -p "$dir/images" "$dir/bin" "$dir/source"
 CGO_ENABLED=0 go build -trimpath -o "$dir/images/" ./e2e/kubernetes/archive ./e2e/kubernetes/pause
 "$dir/images/archive" localhost/pause:1 "$dir/images/pause.tar" /pause "$dir/images/pause=/pause"
-tool=$ETCDINIT_TOOLS_DIR/etcd-3.6
-"$dir/images/archive" "$etcd" "$dir/images/etcd.tar" /usr/local/bin/etcd \
-	"$tool/etcd=/usr/local/bin/etcd" "$tool/etcdctl=/usr/local/bin/etcdctl" "$tool/etcdutl=/usr/local/bin/etcdutl"
-case ${etcd##*:} in "v$("$tool/etcd" --version | sed -n 's/etcd Version: //p')") ;; *) echo "e2e/kubernetes: the manifests name $etcd, but tools/etcd-3.6 is $("$tool/etcd" --version | head -n 1)" >&2; exit 1 ;; esac
 bash e2e/docker/images.sh | tee "$dir/images/log"
 cp "$(tail -n 1 "$dir/images/log")"/*.tar "$dir/images/"
 

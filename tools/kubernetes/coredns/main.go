@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with just the plugins that a cluster's DNS needs.
+// Command coredns is CoreDNS with just the plugins that a cluster's DNS needs, and one for a zone of the outside.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/file"
 	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/log"
@@ -15,6 +16,6 @@ import (
 )
 
 func main() {
-	dnsserver.Directives = []string{"bind", "health", "ready", "errors", "log", "cache", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "health", "ready", "errors", "log", "cache", "kubernetes", "file"}
 	coremain.Run()
 }
