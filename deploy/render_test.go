@@ -331,6 +331,16 @@ func TestComponents(t *testing.T) {
 						t.Errorf("%s: got %v", key, c[key])
 					}
 				}
+				// What etcdinit is told reaches the container that it runs in.
+				spec := get(all["StatefulSet prod/etcd"], "spec", "template", "spec")
+				where := "initContainers"
+				if e.Name() == "exec" || more != "" {
+					where = "containers"
+				}
+				env := fmt.Sprint(get(spec, where, 0, "env"))
+				if has := strings.Contains(env, "ETCDINIT_SELF_NAME") && strings.Contains(env, "srv://example.org"); has != (e.Name() == "loadbalancer") || !strings.Contains(env, "ETCDINIT_SIZE") {
+					t.Errorf("the variables in %s: %s", where, env)
+				}
 				if c["data-dir"] != "/var/lib/etcd/data" || c["quota-backend-bytes"] != 2147483648 {
 					t.Errorf("the configuration is not whole: %v", c)
 				}
@@ -453,7 +463,7 @@ func TestNamedMembersAreApart(t *testing.T) {
 
 func TestChartLint(t *testing.T) {
 	helm := tool(t, "helm", "helm/helm")
-	for _, args := range [][]string{nil, {"--set", "tls.enabled=true,tls.existingSecret=x"}, {"--set", "hostNetwork=true,members=1"}, {"--set", "etcdinit.exec=true,tls.enabled=true,tls.existingSecret=x"}} {
+	for _, args := range [][]string{nil, {"--set", "tls.enabled=true,tls.existingSecret=x"}, {"--set", "hostNetwork=true,members=1"}, {"--set", "etcdinit.exec=true,image.repository=both,tls.enabled=true,tls.existingSecret=x"}} {
 		if out, err := run(helm, append([]string{"lint", "--strict", "--kube-version", kubeVersion, "helm"}, args...)...); err != nil {
 			t.Errorf("helm lint %v: %v\n%s", args, err, out)
 		}
@@ -477,7 +487,8 @@ func TestChartValues(t *testing.T) {
 		{"shared volumes", "persistence.accessModes={ReadWriteMany}", "accessModes"},
 		{"family", "ipFamily=v6", "ipFamily"},
 		{"timeout", "etcdinit.timeout=soon", "timeout"},
-		{"exec", "etcdinit.exec=always", "exec"},
+		{"exec", "etcdinit.exec=always,image.repository=both", "exec"},
+		{"exec with stock etcd", "etcdinit.exec=true", "both programs"},
 		{"more of etcd's keys", "config.heartbeat-interval=200", ""},
 		{"no such class", "persistence.storageClass=-", ""},
 		{"OpenShift", "podSecurityContext.runAsUser=null,podSecurityContext.fsGroup=null", ""},

@@ -151,7 +151,7 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 func (p *provider) negative(ctx context.Context, pass *resolve.Pass, a resolve.Answer) error {
 	e := a.Negative()
 	e.Msg = "no SRV records: " + e.Msg
-	if a.Outcome == resolve.NXDomain {
+	if a.Outcome == resolve.NXDomain && a.Alias == "" {
 		e.Hints = append(e.Hints, fmt.Sprintf("is %q the right domain?", p.domain))
 	}
 	e.Hints = append(e.Hints, "on Kubernetes a headless service publishes pods before they are ready only with publishNotReadyAddresses: true, and its port must be named "+p.service)

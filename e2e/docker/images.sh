@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 sum=$({
 	go version
 	git ls-files -z -co --exclude-standard -- cmd discovery plugins seed go.mod go.sum Dockerfile .dockerignore e2e/docker e2e/kubernetes/archive tools/etcd-3.6 \
-		deploy/compose/Dockerfile deploy/kubernetes/base/kustomization.yaml deploy/kubernetes/components/exec |
+		deploy/compose/Dockerfile deploy/kubernetes/README.md deploy/kubernetes/base/kustomization.yaml deploy/kubernetes/components/exec |
 		while IFS= read -r -d '' file; do [ ! -f "$file" ] || sha256sum "$file"; done
 } | sha256sum | cut -c1-16)
 kept=$PWD/.cache/images/$sum
@@ -29,11 +29,13 @@ if [ ! -e "$kept/etcdinit.tar" ]; then
 		"$tool/etcd=/usr/local/bin/etcd" "$tool/etcdctl=/usr/local/bin/etcdctl" "$tool/etcdutl=/usr/local/bin/etcdutl"
 	(cd plugins/kubernetes && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$PWD/../../$new/kubernetes" .)
 	ETCDINIT_IMAGE_NAME=$(image etcdinit) ETCDINIT_IMAGE_ARCHIVE=$new/etcdinit.tar \
-		ETCDINIT_ETCD_ARCHIVE=$new/etcd.tar ETCDINIT_ETCD_NAME=$etcd ETCDINIT_BOTH_NAME=$both ETCDINIT_BOTH_ARCHIVE=$new/both.tar \
+		ETCDINIT_ETCD_ARCHIVE=$new/etcd.tar ETCDINIT_BOTH_NAME=$both ETCDINIT_BOTH_ARCHIVE=$new/both.tar \
 		ETCDINIT_PLUGIN=$new/kubernetes ETCDINIT_PLUGIN_ARCHIVE=$new/plugin.tar \
 		ETCDINIT_PLUGIN_NAME=$(sed -n 's|.*newName: \(.*\), newTag: \(.*\)}|\1:\2|p' plugins/kubernetes/README.md) bash e2e/docker/run.sh
 	rm -rf "$kept" "$new/kubernetes" "$new/archive"
 	mv -T "$new" "$kept"
+	# Those of former sources, unless somebody may still read them.
+	find .cache/images -mindepth 1 -maxdepth 1 ! -name "$sum" -mtime +1 -exec rm -rf {} +
 else
 	echo "ci: the image is tested already, nothing it is built from has changed"
 fi

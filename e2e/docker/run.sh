@@ -11,7 +11,6 @@
 #   ETCDINIT_PLUGIN_NAME    the name of that image
 #   ETCDINIT_PLUGIN_ARCHIVE keep it as this docker archive
 #   ETCDINIT_ETCD_ARCHIVE   docker archive of an image of etcd: make one with both programs too
-#   ETCDINIT_ETCD_NAME      the name of etcd's image
 #   ETCDINIT_BOTH_NAME      the name of the image with both
 #   ETCDINIT_BOTH_ARCHIVE   keep it as this docker archive
 #
@@ -120,7 +119,9 @@ if [ -n "${ETCDINIT_PLUGIN-}" ]; then
 fi
 if [ -n "${ETCDINIT_ETCD_ARCHIVE-}" ]; then
 	docker load -q -i "$ETCDINIT_ETCD_ARCHIVE" >/dev/null
-	docker build --network none --build-arg ETCDINIT="$image" --build-arg ETCD="$ETCDINIT_ETCD_NAME" -t "$ETCDINIT_BOTH_NAME" deploy/compose >"$work/build.log" 2>&1 ||
+	# The command of the README, word for word; both images that it names are here.
+	command=$(grep "^docker build -t $ETCDINIT_BOTH_NAME --build-arg ETCDINIT=$image " deploy/kubernetes/README.md) || fail "deploy/kubernetes/README.md does not build $ETCDINIT_BOTH_NAME from $image"
+	bash -euc "$command" >"$work/build.log" 2>&1 ||
 		{ cat "$work/build.log" >&2; fail "the image $ETCDINIT_BOTH_NAME does not build"; }
 	docker save -o "$ETCDINIT_BOTH_ARCHIVE" "$ETCDINIT_BOTH_NAME"
 fi

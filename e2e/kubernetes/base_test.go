@@ -222,6 +222,8 @@ func TestBase(t *testing.T) {
 
 	step("the README is complete", func(t *testing.T) {
 		readme.run(t, "What to change", 0)
+		readme.elsewhere("One container a member", 0) // e2e/docker/run.sh
+		readme.elsewhere("One container a member", 1) // TestExec
 		must(t, "kubectl delete namespace etcd --timeout=90s")
 		reclaim(t)
 		readme.run(t, "Members with names", 0)

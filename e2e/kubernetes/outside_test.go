@@ -5,6 +5,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -289,29 +290,39 @@ func (b *balancer) get(ctx context.Context, kind string, list any) error {
 // The component "exec": one container a member, by the image that
 // deploy/compose/Dockerfile makes of stock etcd and etcdinit.
 func TestExec(t *testing.T) {
-	namespace(t, "exec")
-	must(t, "kubectl apply -k %s", kustomization(t, "exec", "namespace: exec\nresources: [../base]\ncomponents: [../components/exec]\ntransformers: [../parameters]\n"))
-	first := allReady(t, "exec", 3, 2*time.Minute)
-	before := members(t, "exec", "etcd-0")
-	etcdctl(t, "exec", "etcd-0", "put a b")
+	readme := read(t, "deploy/kubernetes/README.md")
+	namespace(t, "etcd")
+	must(t, "kubectl apply -k deploy/kubernetes/overlays/exec")
+	first := allReady(t, "etcd", 3, 2*time.Minute)
+	before := members(t, "etcd", "etcd-0")
+	etcdctl(t, "etcd", "etcd-0", "put a b")
 	for name, p := range first {
 		if len(p.Status.InitContainerStatuses) != 0 || len(p.Status.ContainerStatuses) != 1 || p.Status.ContainerStatuses[0].RestartCount != 0 {
 			t.Errorf("%s: want one container, started once: %+v", name, p.Status)
 		}
+		// When etcd ends one day, its own last lines are the reason.
+		dir, _ := work(t)
+		files, err := filepath.Glob(filepath.Join(dir, "kubelet", "root", "pods", p.Metadata.UID, "containers/etcd/*"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("the termination log of %s: %v, %v", name, files, err)
+		}
+		if said, err := os.ReadFile(files[0]); err != nil || len(said) != 0 {
+			t.Errorf("%s says before its end why it ended: %q, %v", name, said, err)
+		}
 	}
-	must(t, "kubectl -n exec delete pods --all")
-	allReady(t, "exec", 3, 2*time.Minute)
-	if after := members(t, "exec", "etcd-2"); fmt.Sprint(after.Members) != fmt.Sprint(before.Members) {
+	must(t, "kubectl -n etcd delete pods --all")
+	allReady(t, "etcd", 3, 2*time.Minute)
+	if after := members(t, "etcd", "etcd-2"); fmt.Sprint(after.Members) != fmt.Sprint(before.Members) {
 		t.Errorf("members before %v, after %v", before.Members, after.Members)
 	}
-	if got := etcdctl(t, "exec", "etcd-1", "get a --print-value-only"); got != "b" {
+	if got := etcdctl(t, "etcd", "etcd-1", "get a --print-value-only"); got != "b" {
 		t.Errorf("the key is %q, want b", got)
 	}
 
 	// A refusal is seen where an init container's would be, and the others serve.
-	must(t, "kubectl -n exec delete pvc data-etcd-2 --wait=false && kubectl -n exec delete pod etcd-2")
+	must(t, "kubectl -n etcd delete pvc data-etcd-2 --wait=false && kubectl -n etcd delete pod etcd-2")
 	eventually(t, 2*time.Minute, "etcd-2 refuses", func() error {
-		p := pods(t, "exec")["etcd-2"]
+		p := pods(t, "etcd")["etcd-2"]
 		for _, c := range p.Status.ContainerStatuses {
 			for _, s := range []state{c.State, c.LastState} {
 				if s.Terminated != nil && s.Terminated.ExitCode == 42 && strings.Contains(s.Terminated.Message, "member remove") {
@@ -321,5 +332,11 @@ func TestExec(t *testing.T) {
 		}
 		return fmt.Errorf("%+v", p.Status)
 	})
-	etcdctl(t, "exec", "etcd-0", "put meanwhile written")
+	eventually(t, time.Minute, "the README's command shows the refusal", func() error {
+		if out := readme.run(t, "One container a member", 1); !strings.Contains(out, "etcd-2\t42\t") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	etcdctl(t, "etcd", "etcd-0", "put meanwhile written")
 }

@@ -65,6 +65,9 @@ func (p *page) run(t *testing.T, title string, n int) string {
 	return out
 }
 
+// elsewhere says that another test runs a block.
+func (p *page) elsewhere(title string, n int) { p.used[title+string(rune('0'+n))] = true }
+
 // complete fails for blocks that no test has run.
 func (p *page) complete(t *testing.T) {
 	t.Helper()

@@ -22,7 +22,7 @@ finish() {
 	local status=$1
 	[ -z "$tests" ] || kill "$tests" 2>/dev/null || true
 	"$cluster" down "$dir" || status=1
-	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd,kubelet,pv,etcd,source,images}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
+	if [ "$status" = 0 ]; then rm -rf "$dir"; else rm -rf "${dir:?}"/{ctrd*,kubelet*,pv,etcd,source,images}; echo "e2e/kubernetes: the logs are in $dir/log" >&2; fi
 	exit "$status"
 }
 trap 'finish $?' EXIT

@@ -19,6 +19,9 @@ func (m *meeting) refusal(out Outcome) error {
 	switch out.Rule {
 	case RuleWithout:
 		for _, name := range m.Without {
+			if len(m.plan.Members) == 1 {
+				return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: %s is the only member", name, m.plan.Self.Name)}
+			}
 			if !slices.Contains(m.others(), name) {
 				return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: it is not among the other members, which are %s", name, strings.Join(m.others(), ", "))}
 			}

@@ -7,8 +7,12 @@ import (
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 )
 
-// reportLimit is what a Kubernetes termination log keeps.
-const reportLimit = 4096
+// terminationLog is where Kubernetes looks for the reason for which a container
+// ended, and reportLimit what it keeps of that, in bytes.
+const (
+	terminationLog = "/dev/termination-log"
+	reportLimit    = 4096
+)
 
 // outcome is the report: the agent's result and the exit status.
 type outcome struct {

@@ -150,17 +150,17 @@ func unanswered(name string, qtype uint16, asked []netip.AddrPort, failures map[
 	e := &discovery.Error{Kind: discovery.Retry}
 	var texts []string
 	var servfail, dead bool
-	for _, s := range asked {
+	var telling netip.AddrPort // the first that answered, else the first
+	for i, s := range asked {
 		f := failures[s]
+		if i == 0 || failures[telling].rcode < 0 && f.rcode >= 0 {
+			telling = s
+		}
 		texts = append(texts, f.text)
 		servfail = servfail || f.rcode == dns.RcodeServerFailure
 		dead = dead || f.refused || f.silent
 	}
-	var first netip.AddrPort
-	if len(asked) > 0 {
-		first = asked[0]
-	}
-	e.Msg = fmt.Sprintf("%s (%s)", strings.Join(texts, "; "), Dig(name, qtype, first))
+	e.Msg = fmt.Sprintf("%s (%s)", strings.Join(texts, "; "), Dig(name, qtype, telling))
 	if domain := domainOf(name); servfail && !strings.Contains(domain, ".") {
 		e.Hints = append(e.Hints, fmt.Sprintf("%q is a single-label domain, which systemd-resolved does not resolve by default; ask the real server with --dns-server", domain))
 	}
