@@ -144,16 +144,19 @@ func TestHintsAtOnce(t *testing.T) {
 // TestWithoutRefusal: a name that is nobody's is called so, and too many names
 // are called too many.
 func TestWithoutRefusal(t *testing.T) {
+	abc := []string{"a", "b", "c"}
 	for _, tt := range []struct {
+		members []string
 		without []string
 		want    string
 	}{
-		{[]string{"d"}, "--without d: it is not among the other members, which are a, c"},
-		{[]string{"b"}, "--without b: it is not among the other members, which are a, c"},
-		{[]string{"a", "c"}, "--without a --without c: it may name at most 1 of the other members of a, c, which is a minority of 3"},
-		{[]string{"a", "d"}, "--without d: it is not among the other members, which are a, c"},
+		{[]string{"b"}, []string{"d"}, "--without d: b is the only member"},
+		{abc, []string{"d"}, "--without d: it is not among the other members, which are a, c"},
+		{abc, []string{"b"}, "--without b: it is not among the other members, which are a, c"},
+		{abc, []string{"a", "c"}, "--without a --without c: it may name at most 1 of the other members of a, c, which is a minority of 3"},
+		{abc, []string{"a", "d"}, "--without d: it is not among the other members, which are a, c"},
 	} {
-		m := hintMeeting(t, "b", "a", "b", "c")
+		m := hintMeeting(t, "b", tt.members...)
 		m.Without = tt.without
 		m.sees(nil)
 		err := m.refusal(Decide(m.input(false)))

@@ -18,10 +18,10 @@ func (m *meeting) refusal(out Outcome) error {
 	dir := m.plan.DataDir
 	switch out.Rule {
 	case RuleWithout:
+		if len(m.others()) == 0 {
+			return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: %s is the only member", strings.Join(m.Without, " --without "), m.plan.Self.Name)}
+		}
 		for _, name := range m.Without {
-			if len(m.plan.Members) == 1 {
-				return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: %s is the only member", name, m.plan.Self.Name)}
-			}
 			if !slices.Contains(m.others(), name) {
 				return &Error{Kind: Settings, Msg: fmt.Sprintf("--without %s: it is not among the other members, which are %s", name, strings.Join(m.others(), ", "))}
 			}

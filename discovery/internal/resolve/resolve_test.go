@@ -412,3 +412,21 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// TestTelling: the command to paste asks a server that answers, where one does.
+func TestTelling(t *testing.T) {
+	dead, says := netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53")
+	failures := map[netip.AddrPort]*failure{dead: {server: dead, text: "silence", silent: true, rcode: -1}, says: {server: says, text: "REFUSED", rcode: dns.RcodeRefused}}
+	for _, tt := range []struct {
+		asked []netip.AddrPort
+		want  string
+	}{
+		{[]netip.AddrPort{dead, says}, "@192.0.2.2)"},
+		{[]netip.AddrPort{says, dead}, "@192.0.2.2)"},
+		{[]netip.AddrPort{dead}, "@192.0.2.1)"},
+	} {
+		if err := unanswered("example.org", dns.TypeSRV, tt.asked, failures); !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("asked %v: %v does not name %s", tt.asked, err, tt.want)
+		}
+	}
+}
