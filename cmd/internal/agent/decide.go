@@ -3,40 +3,79 @@ package agent
 import (
 	"slices"
 
-	"github.com/etcdinit/etcdinit/discovery/rendezvous"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
+	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
 )
 
 // Disk is what a data directory means for a decision.
 type Disk int
 
 const (
-	// DiskEmpty means: nothing of an etcd in it.
+	// DiskEmpty holds nothing of an etcd, and no disk ID.
 	DiskEmpty Disk = iota
-	// DiskPending means: seeded, not released, and no etcd has run on it.
+	// DiskPrepared is empty but for its disk ID.
+	DiskPrepared
+	// DiskPending is a seed that is bound to a roster and not released; no etcd
+	// has run on it.
 	DiskPending
-	// DiskUsed means: seeded, not released, but an etcd has run on it.
+	// DiskFirst is a pending seed of the first edition: it has no roster.
+	DiskFirst
+	// DiskReleased is a seed that this very run has released.
+	DiskReleased
+	// DiskUsed is a pending seed on which an etcd has run.
 	DiskUsed
-	// DiskOurs means: a complete directory of this member.
+	// DiskOurs is a whole directory that names its member.
 	DiskOurs
-	// DiskForeign means: another member's or cluster's, or of a removed member.
-	DiskForeign
-	// DiskDamaged means: half-written, mixed or corrupt.
+	// DiskUnnamed is a whole directory whose own entry is not there yet.
+	DiskUnnamed
+	// DiskRemoved is the directory of a member that was removed.
+	DiskRemoved
+	// DiskPackage is the one-member cluster that a distribution's package starts
+	// at install, where more members are expected.
+	DiskPackage
+	// DiskOtherToken is a pending seed for another initial-cluster-token.
+	DiskOtherToken
+	// DiskDamaged is half-written, mixed or corrupt.
 	DiskDamaged
 )
 
-// Input is all that a decision is made from.
-type Input struct {
-	Disk Disk
-	// Members is how many members the plan (or the disk) has.
-	Members int
-	// View is what is known of the peers; its zero value: nobody was asked.
-	View rendezvous.View
+// Records is what discovery says about a directory that holds data.
+type Records int
+
+const (
+	// RecordsUnasked is before discovery was asked.
+	RecordsUnasked Records = iota
+	// RecordsSilent is no whole answer: a restart does not need one.
+	RecordsSilent
+	// RecordsMine is an answer that names the stored member for this node.
+	RecordsMine
+	// RecordsOther is an answer that names another member for this node.
+	RecordsOther
+	// RecordsNobody is a whole answer in which this node is nobody.
+	RecordsNobody
+)
+
+// Policy is what the operator says about births.
+type Policy struct {
 	// AskNobody is --bootstrap-quorum=none.
 	AskNobody bool
-	// Without names the members that the operator says have never run.
+	// Without names the members that a roster leaves out.
 	Without []string
 	// Existing is initial-cluster-state: existing in etcd's configuration.
 	Existing bool
+}
+
+// Input is all that a decision is made from. What a running cluster says comes
+// in as part of View.
+type Input struct {
+	Disk    Disk
+	Records Records
+	// Members is how many members the plan has; 0 while it is not known.
+	Members int
+	Policy  Policy
+	// Asked: View is of a round that was made since the last step.
+	Asked bool
+	View  rendezvous.View
 	// Expired: --timeout has passed.
 	Expired bool
 }
@@ -45,28 +84,39 @@ type Input struct {
 type Step int
 
 const (
-	// StepWait means: look again.
+	// StepWait is to look again in a while.
 	StepWait Step = iota
-	// StepSeed means: write the seed, marked as pending.
-	StepSeed
-	// StepSeedAlone means: write the seed without the mark; nobody is waited for.
+	// StepFind is to ask discovery.
+	StepFind
+	// StepMeet is to answer the peers from now on, and to ask them.
+	StepMeet
+	// StepProbe is to ask what answers at this member's own URL.
+	StepProbe
+	// StepPrepare is to give the disk its ID.
+	StepPrepare
+	// StepCommit is to write the seed, bound to the roster and marked as pending.
+	StepCommit
+	// StepSeedAlone is to write the seed without the mark: nobody is waited for.
 	StepSeedAlone
-	// StepRelease means: remove the mark; etcd may start.
+	// StepRelease is to remove the mark.
 	StepRelease
-	// StepKeep means: the directory is good as it is.
+	// StepRevoke is to put the mark back, and to refuse.
+	StepRevoke
+	// StepKeep is to hand the directory over as it is: etcd may start.
 	StepKeep
-	// StepRefuse means: touch nothing, exit with Outcome.Status.
+	// StepRefuse is to touch nothing and exit with Outcome.Status.
 	StepRefuse
 )
 
 func (s Step) String() string {
-	return [...]string{"wait", "seed", "seed alone", "release", "keep", "refuse"}[s]
+	return [...]string{"wait", "find", "meet", "probe", "prepare", "commit", "seed alone", "release", "revoke", "keep", "refuse"}[s]
 }
 
 // Outcome is what Decide decided.
 type Outcome struct {
-	Step   Step
-	Status int // StepRefuse means: the exit status
+	Step Step
+	// Status is the exit status of StepRefuse and StepRevoke.
+	Status exit.Status
 	// Rule is the row of the table that decided.
 	Rule Rule
 	// Peers are those that the row is about: the ones still awaited, the ones
@@ -79,27 +129,41 @@ type Rule string
 
 // The rows, in the order in which they are looked at.
 const (
-	RuleDamaged        Rule = "damaged"
-	RuleForeignDisk    Rule = "another member's data"
-	RuleOurs           Rule = "ours"
-	RuleUsed           Rule = "pending but used"
-	RulePendingNone    Rule = "pending, nobody asked"
-	RulePendingAlone   Rule = "pending, one member"
-	RuleWithout        Rule = "without too many"
-	RuleReplaced       Rule = "somebody ran as me"
-	RuleRemoved        Rule = "removed meanwhile"
-	RulePendingSelf    Rule = "pending, not reachable as myself"
-	RuleReleased       Rule = "others are released"
-	RuleAllCommitted   Rule = "all are committed"
-	RulePendingWait    Rule = "pending, some are missing"
-	RuleExisting       Rule = "existing"
-	RuleNone           Rule = "nobody asked"
-	RuleAlone          Rule = "one member"
-	RuleRunning        Rule = "my cluster runs"
-	RuleForeignCluster Rule = "another cluster runs"
-	RuleSelf           Rule = "not reachable as myself"
-	RuleAllWaiting     Rule = "all are there"
-	RuleWait           Rule = "some are missing"
+	RuleDamaged      Rule = "damaged"
+	RuleRemovedDisk  Rule = "a removed member's data"
+	RuleUnnamed      Rule = "a member without a name yet"
+	RulePackage      Rule = "a package's own cluster"
+	RuleOtherToken   Rule = "pending for another token"
+	RulePendingNone  Rule = "pending, nobody asked"
+	RuleFirstNone    Rule = "first edition, nobody asked"
+	RuleRecords      Rule = "records not asked"
+	RuleForeignDisk  Rule = "another member's data"
+	RuleNobodyProbe  Rule = "nobody's records, own URL not asked"
+	RuleNobodyTwice  Rule = "nobody's records, own URL taken"
+	RuleKeep         Rule = "ours"
+	RuleContradicted Rule = "released, contradicted"
+	RuleHandOver     Rule = "released"
+	RulePendingAsk   Rule = "pending, peers not asked"
+	RuleReplaced     Rule = "somebody ran as me"
+	RuleRemoved      Rule = "removed meanwhile"
+	RuleAllBound     Rule = "all disks are bound"
+	RuleReleased     Rule = "a peer is released"
+	RuleUnstarted    Rule = "my cluster runs and waits for me"
+	RuleOtherRuns    Rule = "pending, another cluster runs"
+	RulePendingWait  Rule = "pending, some are missing"
+	RuleExisting     Rule = "existing"
+	RulePlan         Rule = "plan not known"
+	RuleNone         Rule = "nobody asked"
+	RuleAlone        Rule = "one member"
+	RuleWithout      Rule = "without too many"
+	RuleAsk          Rule = "peers not asked"
+	RuleRunning      Rule = "a cluster runs"
+	RuleCopied       Rule = "a copy of my disk was bound"
+	RuleBornWithout  Rule = "born without this disk"
+	RuleShared       Rule = "one disk, two members"
+	RuleAllAgree     Rule = "all propose one roster"
+	RuleAllThere     Rule = "all are there"
+	RuleWait         Rule = "some are missing"
 )
 
 // row is one line of the decision table: what it is about in words, for the
@@ -107,10 +171,10 @@ const (
 type row struct {
 	rule             Rule
 	disk, peers, out string
-	when             func(*Input) bool
+	when             cond
 	step             Step
-	status           int // of StepRefuse, and of StepWait once the time is up
-	about            func(*rendezvous.PeerView, *Input) bool
+	status           exit.Status // of StepRefuse, and of StepWait once the time is up
+	about            peerCond
 }
 
 // Decide is the whole decision: the first row that applies.
@@ -124,7 +188,7 @@ func decide(rows []row, in *Input) Outcome {
 		}
 		out := Outcome{Step: r.step, Rule: r.rule}
 		switch {
-		case r.step == StepRefuse:
+		case r.step == StepRefuse || r.step == StepRevoke:
 			out.Status = r.status
 		case r.step == StepWait && in.Expired:
 			out.Step, out.Status = StepRefuse, r.status
@@ -136,142 +200,237 @@ func decide(rows []row, in *Input) Outcome {
 		}
 		return out
 	}
-	return Outcome{Step: StepRefuse, Status: statusBug}
+	return Outcome{Step: StepRefuse, Status: exit.Bug}
 }
 
-// Exit statuses that a decision can end in.
-const (
-	statusBug      = 1
-	statusSettings = 20
-	statusDisagree = 34
-	statusUnsafe   = 42
-	statusForeign  = 43
-	statusDamaged  = 44
-)
+func table() []row {
+	return slices.Concat(dataRows(), releasedRows(), pendingRows(), emptyRows())
+}
 
-func table() []row { return slices.Concat(diskRows(), pendingRows(), emptyRows()) }
-
-// diskRows ask no peer.
-func diskRows() []row {
+// dataRows ask no peer.
+func dataRows() []row {
 	return []row{
 		{
 			rule: RuleDamaged, disk: "half-written, mixed or corrupt", peers: "not asked", out: "nothing is touched",
-			when: on(DiskDamaged), step: StepRefuse, status: statusDamaged,
+			when: on(DiskDamaged), step: StepRefuse, status: exit.Damaged,
 		},
 		{
-			rule: RuleForeignDisk, disk: "another member's, another cluster's, or of a member that was removed", peers: "not asked", out: "nothing is touched",
-			when: on(DiskForeign), step: StepRefuse, status: statusForeign,
+			rule: RuleRemovedDisk, disk: "of a member that was removed", peers: "not asked", out: "nothing is touched",
+			when: on(DiskRemoved), step: StepRefuse, status: exit.Foreign,
 		},
 		{
-			rule: RuleOurs, disk: "ours", peers: "not asked", out: "handoff only",
-			when: on(DiskOurs), step: StepKeep,
+			rule: RuleUnnamed, disk: "of a member that has not caught up and has no name yet", peers: "not asked", out: "nothing is touched",
+			when: on(DiskUnnamed), step: StepRefuse, status: exit.Foreign,
 		},
 		{
-			rule: RuleUsed, disk: "pending, but an etcd has run on it", peers: "not asked", out: "handoff and a warning: somebody started etcd before the release",
-			when: on(DiskUsed), step: StepKeep,
+			rule: RulePackage, disk: "the one-member cluster of a distribution's package, where more members are expected", peers: "not asked", out: "nothing is touched",
+			when: on(DiskPackage), step: StepRefuse, status: exit.Foreign,
+		},
+		{
+			rule: RuleOtherToken, disk: "pending for another initial-cluster-token", peers: "not asked", out: "nothing is touched",
+			when: on(DiskOtherToken), step: StepRefuse, status: exit.Foreign,
+		},
+		{
+			rule: RulePendingNone, disk: "pending, bound to a roster", peers: "not asked: `--bootstrap-quorum=none`", out: "refused as a setting",
+			when: both(on(DiskPending), askNobody), step: StepRefuse, status: exit.Config,
+		},
+		{
+			rule: RuleFirstNone, disk: "pending, of the first edition", peers: "not asked: `--bootstrap-quorum=none`", out: "released",
+			when: both(on(DiskFirst), askNobody), step: StepRelease,
+		},
+		{
+			rule: RuleRecords, disk: "pending, or data", peers: "not asked; discovery not asked either", out: "discovery is asked for a moment",
+			when: both(on(DiskPending, DiskFirst, DiskUsed, DiskOurs), records(RecordsUnasked)), step: StepFind,
+		},
+		{
+			rule: RuleForeignDisk, disk: "pending, or data; discovery names another member for this node", peers: "not asked", out: "nothing is touched",
+			when: both(on(DiskPending, DiskFirst, DiskUsed, DiskOurs), records(RecordsOther)), step: StepRefuse, status: exit.Foreign,
+		},
+		{
+			rule: RuleNobodyProbe, disk: "data; discovery is complete and this node is nobody in it", peers: "not asked", out: "this member's own URL is asked",
+			when: both(on(DiskUsed, DiskOurs), records(RecordsNobody), not(asked)), step: StepProbe,
+		},
+		{
+			rule: RuleNobodyTwice, disk: "data; discovery is complete and this node is nobody in it", peers: "at this member's own URL: an etcd of its cluster, or another run of this member", out: "a copy of the disk, or two machines",
+			when: both(on(DiskUsed, DiskOurs), records(RecordsNobody), taken), step: StepRefuse, status: exit.Foreign,
+		},
+		{
+			rule: RuleKeep, disk: "data (with a warning where it was pending: somebody started etcd before the release)", peers: "not asked", out: "handed over as it is",
+			when: on(DiskUsed, DiskOurs), step: StepKeep,
+		},
+	}
+}
+
+// releasedRows are the look after the release.
+func releasedRows() []row {
+	return []row{
+		{
+			rule: RuleContradicted, disk: "just released", peers: "an etcd of my cluster lists me as started, or at my own URL another run is bound to my roster", out: "the mark is put back: a copy of this disk runs",
+			when: both(on(DiskReleased), either(anyPeer(is(rendezvous.Started)), twin)), step: StepRevoke, status: exit.Unsafe, about: is(rendezvous.Started),
+		},
+		{
+			rule: RuleHandOver, disk: "just released", peers: "any other, silence too", out: "handed over",
+			when: on(DiskReleased), step: StepKeep,
 		},
 	}
 }
 
 // pendingRows decide on a release.
 func pendingRows() []row {
-	pending := on(DiskPending)
+	pending := on(DiskPending, DiskFirst)
 	return []row{
 		{
-			rule: RulePendingNone, disk: "pending", peers: "not asked: `--bootstrap-quorum=none`", out: "released",
-			when: both(pending, func(in *Input) bool { return in.AskNobody }), step: StepRelease,
+			rule: RulePendingAsk, disk: "pending", peers: "not asked yet", out: "they are asked",
+			when: both(pending, not(asked)), step: StepMeet,
 		},
 		{
-			rule: RulePendingAlone, disk: "pending", peers: "N = 1: there is none", out: "released",
-			when: both(pending, alone), step: StepRelease,
+			rule: RuleReplaced, disk: "pending", peers: "an etcd of my cluster lists **me** as started", out: "a copy of this disk has run; this one must not",
+			when: both(pending, anyPeer(is(rendezvous.Started))), step: StepRefuse, status: exit.Unsafe, about: is(rendezvous.Started),
 		},
 		{
-			rule: RuleWithout, disk: "pending or empty", peers: "`--without` names more than a minority, this member, or nobody of the plan", out: "refused as a setting",
-			when: both(onEither(DiskPending, DiskEmpty), badWithout), step: StepRefuse, status: statusSettings,
+			rule: RuleRemoved, disk: "pending", peers: "an etcd of my cluster, whose members have published, does not list me", out: "removed meanwhile; join by `member add`",
+			when: both(pending, anyPeer(is(rendezvous.Removed))), step: StepRefuse, status: exit.Unsafe, about: is(rendezvous.Removed),
 		},
 		{
-			rule: RuleReplaced, disk: "pending", peers: "an etcd of my cluster lists **my** ID as started", out: "another disk has run under this ID; this one must not",
-			when: both(pending, any1(is(rendezvous.Replaced))), step: StepRefuse, status: statusUnsafe, about: is(rendezvous.Replaced),
+			rule: RuleAllBound, disk: "pending", peers: "all other disks of my roster are known to be bound to it", out: "released",
+			when: both(on(DiskPending), eachPeer(either1(outside, bound))), step: StepRelease,
 		},
 		{
-			rule: RuleRemoved, disk: "pending", peers: "an etcd of my cluster, whose members have published, does not list my ID", out: "removed meanwhile; join by `member add`",
-			when: both(pending, any1(is(rendezvous.Removed))), step: StepRefuse, status: statusUnsafe, about: is(rendezvous.Removed),
+			rule: RuleReleased, disk: "pending", peers: "one is released under my cluster ID", out: "released",
+			when: both(on(DiskPending), anyPeer(letsGo)), step: StepRelease, about: letsGo,
 		},
 		{
-			rule: RulePendingSelf, disk: "pending", peers: "this member's own URL does not answer as this run: nothing, another agent with my ID, anything else", out: "wait",
-			when: both(pending, notMyself), step: StepWait, status: statusDisagree,
+			rule: RuleUnstarted, disk: "pending", peers: "an etcd of my cluster lists me as not started: twice with a second between, or once where all others have published", out: "released",
+			when: both(pending, anyPeer(waitsForMe)), step: StepRelease, about: waitsForMe,
 		},
 		{
-			rule: RuleReleased, disk: "pending", peers: "any is released with my digest, or is an etcd of my cluster", out: "released",
-			when: both(pending, any1(letsGo)), step: StepRelease, about: letsGo,
-		},
-		{
-			rule: RuleAllCommitted, disk: "pending", peers: "all others are known to be committed with my digest (or are silent and named by `--without`)", out: "released",
-			when: both(pending, all(either(provenCommitted, leftOut))), step: StepRelease,
+			rule: RuleOtherRuns, disk: "pending", peers: "an etcd of another cluster", out: "wait: my roster cannot be completed there",
+			when: both(pending, anyPeer(is(rendezvous.Runs))), step: StepWait, status: exit.Unsafe, about: is(rendezvous.Runs),
 		},
 		{
 			rule: RulePendingWait, disk: "pending", peers: "any other", out: "wait; the seed stays",
-			when: pending, step: StepWait, status: statusDisagree, about: not(either(provenCommitted, leftOut)),
+			when: pending, step: StepWait, status: exit.Disagree, about: awaitedBound,
 		},
 	}
 }
 
-// emptyRows decide on a seed.
+// emptyRows decide on a disk ID and on a seed.
 func emptyRows() []row {
-	empty := on(DiskEmpty)
+	empty := on(DiskEmpty, DiskPrepared)
 	return []row{
 		{
 			rule: RuleExisting, disk: "empty", peers: "not asked: `initial-cluster-state: existing`", out: "never a fresh seed",
-			when: both(empty, func(in *Input) bool { return in.Existing }), step: StepRefuse, status: statusUnsafe,
+			when: both(empty, func(in *Input) bool { return in.Policy.Existing }), step: StepRefuse, status: exit.Unsafe,
 		},
 		{
-			rule: RuleNone, disk: "empty", peers: "not asked: `--bootstrap-quorum=none`", out: "seeded and released",
-			when: both(empty, func(in *Input) bool { return in.AskNobody }), step: StepSeedAlone,
+			rule: RulePlan, disk: "empty", peers: "not asked; the members are not known", out: "discovery is asked until it is complete",
+			when: both(empty, func(in *Input) bool { return in.Members == 0 }), step: StepFind,
 		},
 		{
-			rule: RuleAlone, disk: "empty", peers: "N = 1: nobody can contradict", out: "seeded and released",
-			when: both(empty, alone), step: StepSeedAlone,
+			rule: RuleNone, disk: "empty", peers: "not asked: `--bootstrap-quorum=none`", out: "seeded with the cluster ID that etcd computes",
+			when: both(empty, askNobody), step: StepSeedAlone,
 		},
 		{
-			rule: RuleRunning, disk: "empty", peers: "an etcd of my cluster anywhere, also at my own URL", out: "this member's data are gone: member remove, member add",
-			when: both(empty, func(in *Input) bool { return in.View.Self.Runs() || any1(runs)(in) }), step: StepRefuse, status: statusUnsafe, about: runs,
+			rule: RuleAlone, disk: "empty", peers: "N = 1: nobody can contradict", out: "seeded, a birth of its own",
+			when: both(empty, func(in *Input) bool { return in.Members == 1 }), step: StepSeedAlone,
 		},
 		{
-			rule: RuleForeignCluster, disk: "empty", peers: "an etcd of another cluster", out: "prints the member add that works",
-			when: both(empty, any1(is(rendezvous.Foreign))), step: StepRefuse, status: statusUnsafe, about: is(rendezvous.Foreign),
+			rule: RuleWithout, disk: "empty", peers: "`--without` names more than a minority, this member, or nobody of the plan", out: "refused as a setting",
+			when: both(empty, badWithout), step: StepRefuse, status: exit.Config,
 		},
 		{
-			rule: RuleSelf, disk: "empty", peers: "this member's own URL does not answer as this run", out: "wait",
-			when: both(empty, notMyself), step: StepWait, status: statusDisagree,
+			rule: RuleAsk, disk: "empty", peers: "not asked yet", out: "they are asked",
+			when: both(empty, not(asked)), step: StepMeet,
 		},
 		{
-			rule: RuleAllWaiting, disk: "empty", peers: "in two rounds on end, the same run of every other agent, with my digest (or silent and named by `--without`)", out: "seeded, committed, barrier",
-			when: both(empty, all(either(there, leftOut))), step: StepSeed,
+			rule: RuleRunning, disk: "empty", peers: "an etcd at any member's URL, my own too, unless it is of the roster that I propose", out: "this disk is not of that cluster",
+			when: both(empty, either(ownEtcd, anyPeer(runs))), step: StepRefuse, status: exit.Unsafe, about: runs,
 		},
 		{
-			rule: RuleWait, disk: "empty", peers: "any other: silent, unknown, another digest, another member's agent", out: "wait",
-			when: empty, step: StepWait, status: statusDisagree, about: not(either(there, leftOut)),
+			rule: RuleCopied, disk: "empty, with a disk ID", peers: "one is released under a roster with **my** disk", out: "a copy of this disk was bound",
+			when: both(on(DiskPrepared), anyPeer(releasedWith)), step: StepRefuse, status: exit.Unsafe, about: releasedWith,
+		},
+		{
+			rule: RuleBornWithout, disk: "empty", peers: "one is released under a roster without my disk", out: "the cluster was born without this disk",
+			when: both(empty, anyPeer(is(rendezvous.IsReleased))), step: StepRefuse, status: exit.Unsafe, about: is(rendezvous.IsReleased),
+		},
+		{
+			rule: RuleShared, disk: "empty, with a disk ID", peers: "two members have one disk ID", out: "a directory that two members share, or a copy",
+			when: both(on(DiskPrepared), shared), step: StepRefuse, status: exit.Config,
+		},
+		{
+			rule: RuleAllAgree, disk: "empty, with a disk ID", peers: "each other member of my proposal is prepared and proposes the same disks and runs, or is bound to it", out: "seeded and bound to it, pending",
+			when: both(on(DiskPrepared), complete, eachPeer(either1(leftOut, agreed))), step: StepCommit,
+		},
+		{
+			rule: RuleAllThere, disk: "empty, without an ID", peers: "each other member is an agent with my plan (or named by `--without`)", out: "the disk gets its ID",
+			when: both(on(DiskEmpty), eachPeer(either1(leftOut, there))), step: StepPrepare,
+		},
+		{
+			rule: RuleWait, disk: "empty", peers: "any other: silent, unknown, another plan, another proposal", out: "wait",
+			when: empty, step: StepWait, status: exit.Disagree, about: awaited,
 		},
 	}
 }
 
 type (
-	on1   = func(*Input) bool
-	peer1 = func(*rendezvous.PeerView, *Input) bool
+	cond     = func(*Input) bool
+	peerCond = func(*rendezvous.PeerView, *Input) bool
 )
 
-func on(d Disk) on1 { return func(in *Input) bool { return in.Disk == d } }
+func on(disks ...Disk) cond {
+	return func(in *Input) bool { return slices.Contains(disks, in.Disk) }
+}
 
-func onEither(a, b Disk) on1 { return func(in *Input) bool { return in.Disk == a || in.Disk == b } }
+func records(r Records) cond { return func(in *Input) bool { return in.Records == r } }
 
-func both(a, b on1) on1 { return func(in *Input) bool { return a(in) && b(in) } }
+func both(conds ...cond) cond {
+	return func(in *Input) bool {
+		for _, c := range conds {
+			if !c(in) {
+				return false
+			}
+		}
+		return true
+	}
+}
 
-func alone(in *Input) bool { return in.Members == 1 }
+func either(a, b cond) cond { return func(in *Input) bool { return a(in) || b(in) } }
 
-// notMyself also holds before the first round after a step.
-func notMyself(in *Input) bool { return !in.View.Fresh || in.View.Self != rendezvous.Mine }
+func not(c cond) cond { return func(in *Input) bool { return !c(in) } }
 
-func any1(p peer1) on1 {
+func asked(in *Input) bool { return in.Asked }
+
+func askNobody(in *Input) bool { return in.Policy.AskNobody }
+
+// taken: at this member's own URL answers somebody else who is this member too.
+func taken(in *Input) bool {
+	switch in.View.Self {
+	case rendezvous.Double, rendezvous.Vague, rendezvous.Unstarted, rendezvous.Started, rendezvous.Removed:
+		return true
+	case rendezvous.Silent, rendezvous.Unknown, rendezvous.Astray, rendezvous.Differs, rendezvous.IsWaiting, rendezvous.IsPrepared,
+		rendezvous.IsCommitted, rendezvous.IsReleased, rendezvous.Runs, rendezvous.Mine:
+	}
+	return false
+}
+
+// twin: at my own URL another run is bound to my roster.
+func twin(in *Input) bool {
+	return in.View.Self == rendezvous.Double && in.View.Roster != nil && in.View.SelfLast.Answer.Roster.Equal(in.View.Roster)
+}
+
+// ownEtcd: my own URL leads to an etcd, and I am none.
+func ownEtcd(in *Input) bool { return in.View.Self.Etcd() }
+
+// complete: my proposal has every seat.
+func complete(in *Input) bool { return in.View.Roster != nil }
+
+func shared(in *Input) bool {
+	_, _, found := in.View.Roster.Shared()
+	return found
+}
+
+func anyPeer(p peerCond) cond {
 	return func(in *Input) bool {
 		for i := range in.View.Peers {
 			if p(&in.View.Peers[i], in) {
@@ -282,53 +441,74 @@ func any1(p peer1) on1 {
 	}
 }
 
-func all(p peer1) on1 {
-	return func(in *Input) bool { return len(in.View.Peers) == in.Members-1 && !any1(not(p))(in) }
+// eachPeer holds only where the view has every peer of the plan.
+func eachPeer(p peerCond) cond {
+	return func(in *Input) bool {
+		missed := anyPeer(func(v *rendezvous.PeerView, in *Input) bool { return !p(v, in) })
+		return len(in.View.Peers) == in.Members-1 && !missed(in)
+	}
 }
 
-func not(p peer1) peer1 {
-	return func(v *rendezvous.PeerView, in *Input) bool { return !p(v, in) }
-}
-
-func either(a, b peer1) peer1 {
+func either1(a, b peerCond) peerCond {
 	return func(v *rendezvous.PeerView, in *Input) bool { return a(v, in) || b(v, in) }
 }
 
-func is(s rendezvous.Standing) peer1 {
+func is(s rendezvous.Standing) peerCond {
 	return func(v *rendezvous.PeerView, _ *Input) bool { return v.Now == s }
 }
 
-func runs(v *rendezvous.PeerView, _ *Input) bool { return v.Now.Runs() }
+// runs: an etcd that is not of the roster that I propose.
+func runs(v *rendezvous.PeerView, _ *Input) bool { return v.Now.Etcd() && !v.Counted }
 
-// there: an agent with my plan, and it was the same run of it the round before.
-// Since that run answered at both ends, no etcd of that member ran in between;
-// since this holds of all peers, there was a moment at which no disk of the
-// cluster had ever been run on.
-func there(v *rendezvous.PeerView, _ *Input) bool { return v.Now.Agrees() && v.Steady }
-
-func letsGo(v *rendezvous.PeerView, _ *Input) bool {
-	return v.Now == rendezvous.Running || v.Proven == rendezvous.IsReleased
+// there: an agent with my plan whose birth is still to come.
+func there(v *rendezvous.PeerView, _ *Input) bool {
+	return v.Now.Agrees() && v.Now != rendezvous.IsReleased
 }
 
-func provenCommitted(v *rendezvous.PeerView, _ *Input) bool {
-	return v.Proven == rendezvous.IsCommitted || v.Proven == rendezvous.IsReleased
+func agreed(v *rendezvous.PeerView, _ *Input) bool { return v.Agreed }
+
+func leftOut(v *rendezvous.PeerView, _ *Input) bool { return v.LeftOut }
+
+// outside: my roster has no seat for it.
+func outside(v *rendezvous.PeerView, in *Input) bool {
+	return in.View.Roster.Disk(string(v.Member.ID)) == ""
 }
 
-// leftOut: silent, and the operator says that it has never run.
-func leftOut(v *rendezvous.PeerView, in *Input) bool {
-	return v.Now == rendezvous.Silent && slices.Contains(in.Without, v.Member.Name)
+func bound(v *rendezvous.PeerView, _ *Input) bool { return v.Bound }
+
+// letsGo: it is released under my cluster ID now.
+func letsGo(v *rendezvous.PeerView, in *Input) bool {
+	return v.Now == rendezvous.IsReleased && v.Last.Answer.Roster.Equal(in.View.Roster)
 }
+
+func waitsForMe(v *rendezvous.PeerView, _ *Input) bool {
+	return v.Now == rendezvous.Unstarted && v.Firm
+}
+
+// releasedWith: it is released under a roster that has my disk.
+func releasedWith(v *rendezvous.PeerView, in *Input) bool {
+	return v.Now == rendezvous.IsReleased && v.Last.Answer.Roster.Disk(string(in.View.Plan.Self)) == in.View.Disk
+}
+
+// awaited: what keeps an empty disk waiting.
+func awaited(v *rendezvous.PeerView, in *Input) bool {
+	if v.LeftOut {
+		return false
+	}
+	return !there(v, in) || in.Disk == DiskPrepared && !v.Agreed
+}
+
+// awaitedBound: what keeps a pending seed waiting.
+func awaitedBound(v *rendezvous.PeerView, in *Input) bool { return !v.Bound && !outside(v, in) }
 
 // badWithout: more than a minority, or a name that is no other member's.
 func badWithout(in *Input) bool {
-	if len(in.Without) > (in.Members-1)/2 {
+	names := in.Policy.Without
+	if len(names) > (in.Members-1)/2 {
 		return true
 	}
-	for _, name := range in.Without {
-		known := slices.ContainsFunc(in.View.Plan.Others(), func(m rendezvous.Member) bool { return m.Name == name })
-		if !known && len(in.View.Plan.Members) > 0 {
-			return true
-		}
-	}
-	return false
+	others := in.View.Plan.Others()
+	return slices.ContainsFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(others, func(m rendezvous.Member) bool { return m.Name == name })
+	})
 }

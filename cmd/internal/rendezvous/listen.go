@@ -50,26 +50,30 @@ func (e *TakenError) Error() string {
 
 func (e *TakenError) Unwrap() error { return e.Err }
 
-// call is what a probe says of its sender: who it is and how far. It is only
-// a reason to look there, never a fact.
+// call is what a probe says of its sender: who it is, how far, and a short hash
+// of what it proposes. It is only a reason to look there, never a fact.
 type call struct {
 	id    ID
 	nonce string
 	state State
+	key   string
 }
 
-func (c call) String() string { return string(c.id) + " " + c.nonce + " " + string(c.state) }
+func (c call) String() string {
+	return strings.Join([]string{string(c.id), c.nonce, string(c.state), c.key}, " ")
+}
 
 func parseCall(s string) (call, bool) {
 	f := strings.Split(s, " ")
-	if len(s) > maxText || len(f) != 3 || !ID(f[0]).valid() {
+	if len(s) > maxText || len(f) != 4 || !ID(f[0]).valid() {
 		return call{}, false
 	}
-	return call{ID(f[0]), f[1], State(f[2])}, true
+	return call{ID(f[0]), f[1], State(f[2]), f[3]}, true
 }
 
-// answerFunc says what whoever asks is told, and takes note once that is sent.
-type answerFunc func(c call, known bool) (a Answer, sent func())
+// answerFunc says what a peer that asks is told, and takes note once that is
+// sent. It is nil where nothing can be said at this moment.
+type answerFunc func(c call, known bool) (a *Answer, sent func())
 
 // server answers peers on the member's listen-peer-urls.
 type server struct {
@@ -146,6 +150,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, sent := s.answer(parseCall(r.Header.Get(callHeader)))
+	if answer == nil {
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
 	body, err := json.Marshal(answer)
 	if err != nil {
 		http.Error(w, "busy", http.StatusServiceUnavailable)

@@ -28,18 +28,29 @@ type prober struct {
 	dial     DialFunc
 }
 
-// round asks every other member, and this one's own URL, at the same time.
+// selfTime is how long a round that is complete waits for the sighting of my own
+// URL: where the network does not lead packets back to their sender (NAT without
+// hairpin), each would take all of RoundTime.
+const selfTime = 20 * time.Millisecond
+
+// round asks every other member, and this one's own URL, at the same time. The
+// sighting of my own URL is only for words, so nobody waits for it for long.
 func (p *prober) round(ctx context.Context, plan Plan, c call) Round {
 	ctx, cancel := context.WithTimeout(ctx, RoundTime)
 	defer cancel()
 	others := plan.Others()
-	r := Round{Peers: make([]Sighting, len(others))}
+	r := Round{Peers: make([]Sighting, len(others)), Self: Sighting{Peer: plan.Self, Detail: "no answer yet"}}
+	own := make(chan Sighting, 1)
+	go func() { own <- p.member(ctx, plan.Me(), c) }()
 	var wg sync.WaitGroup
 	for i, m := range others {
 		wg.Go(func() { r.Peers[i] = p.member(ctx, m, c) })
 	}
-	r.Self = p.member(ctx, plan.Me(), c)
 	wg.Wait()
+	select {
+	case r.Self = <-own:
+	case <-time.After(selfTime):
+	}
 	return r
 }
 
@@ -130,6 +141,7 @@ func (s *Sighting) etcd(get func(string) (*http.Response, error)) {
 		Name       string   `json:"name"`
 		PeerURLs   []string `json:"peerURLs"`
 		ClientURLs []string `json:"clientURLs"`
+		IsLearner  bool     `json:"isLearner"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&list); err != nil || len(list) > maxMembers {
 		s.Detail = "no list of members at /members"
@@ -137,7 +149,7 @@ func (s *Sighting) etcd(get func(string) (*http.Response, error)) {
 	}
 	s.Kind, s.ClusterID, s.Detail = Etcd, id, ""
 	for _, m := range list {
-		s.Members = append(s.Members, Listed{ID: ID(strconv.FormatUint(m.ID, 16)), Name: clean(m.Name), PeerURLs: cleanAll(m.PeerURLs), ClientURLs: cleanAll(m.ClientURLs), Started: len(m.ClientURLs) > 0})
+		s.Members = append(s.Members, Listed{ID: ID(strconv.FormatUint(m.ID, 16)), Name: clean(m.Name), PeerURLs: cleanAll(m.PeerURLs), ClientURLs: cleanAll(m.ClientURLs), Learner: m.IsLearner, Started: len(m.ClientURLs) > 0})
 	}
 	s.Version = version(get)
 }

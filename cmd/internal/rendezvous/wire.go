@@ -6,15 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/etcdinit/etcdinit/internal/birth"
 )
 
 const (
-	// Path is what an agent answers; everything else gets 404.
-	Path = "/etcdinit/v1/state"
+	// Path is what an agent answers; everything else gets 404, the first edition's
+	// path too, so that old agents wait and no mixed birth is possible.
+	Path = "/etcdinit/v2/state"
 	// Format is the format version of an Answer.
-	Format = 1
+	Format = 2
 	// maxAnswer bounds an answer's body.
 	maxAnswer = 64 << 10
 	// maxText bounds each string of an answer.
@@ -25,13 +30,20 @@ const (
 
 // Answer is the JSON that an agent answers with.
 type Answer struct {
-	Format    int      `json:"format"`
-	Digest    string   `json:"digest"`
-	ClusterID ID       `json:"clusterID"`
-	MemberID  ID       `json:"memberID"`
-	Nonce     string   `json:"nonce"`
-	State     State    `json:"state"`
-	Members   []Member `json:"members"`
+	Format   int    `json:"format"`
+	Digest   string `json:"digest"`
+	MemberID ID     `json:"memberID"`
+	Nonce    string `json:"nonce"` // of this run
+	State    State  `json:"state"`
+	// Disk is there from Prepared on.
+	Disk birth.DiskID `json:"disk,omitempty"`
+	// Proposal is there in Prepared, unless a seat is missing.
+	Proposal []Seat   `json:"proposal,omitempty"`
+	Without  []string `json:"without,omitempty"` // names
+	// ClusterID and Roster are there from Committed on.
+	ClusterID ID           `json:"clusterID,omitempty"`
+	Roster    birth.Roster `json:"roster,omitempty"`
+	Members   []Member     `json:"members"` // the plan, only to show a difference
 }
 
 // formatError: the answer is an agent's, of a format this version does not know.
@@ -70,26 +82,45 @@ func parse(r io.Reader) (Answer, error) {
 	return a, a.check()
 }
 
+// check refuses what no agent says: a peer may lie, but not in a form that this
+// agent would not write itself.
 func (a Answer) check() error {
-	switch a.State {
-	case Waiting, Committed, Released:
-	default:
+	if !slices.Contains([]State{Waiting, Prepared, Committed, Released}, a.State) {
 		return fmt.Errorf("answer has state %.20q", string(a.State))
 	}
+	bound := a.State == Committed || a.State == Released
 	switch {
-	case !a.ClusterID.valid() || !a.MemberID.valid():
-		return errors.New("answer without a cluster or member ID")
+	case !a.MemberID.valid():
+		return errors.New("answer without a member ID")
 	case a.Digest == "" || a.Nonce == "":
 		return errors.New("answer without a digest or nonce")
-	case len(a.Members) > maxMembers:
+	case (a.State == Waiting) != (a.Disk == ""), a.Disk != "" && !a.Disk.Valid():
+		return fmt.Errorf("answer of state %s with disk ID %.40q", a.State, string(a.Disk))
+	case bound != (len(a.Roster) > 0), a.Proposal != nil && a.State != Prepared:
+		return fmt.Errorf("answer of state %s with %d seats in its roster and %d in its proposal", a.State, len(a.Roster), len(a.Proposal))
+	case bound && a.Roster.Disk(string(a.MemberID)) != a.Disk:
+		return errors.New("answer with a roster that names another disk for its sender")
+	case bound && text(a.Roster.ClusterID(a.Digest)) != a.ClusterID:
+		return errors.New("answer with a cluster ID that is not its roster's")
+	case len(a.Members) > maxMembers, len(a.Roster) > maxMembers, len(a.Proposal) > maxMembers, len(a.Without) > maxMembers:
 		return fmt.Errorf("answer with more than %d members", maxMembers)
 	}
-	texts := []string{a.Digest, a.Nonce}
+	texts := append([]string{a.Digest, a.Nonce}, a.Without...)
 	for _, m := range a.Members {
 		if !m.ID.valid() || len(m.PeerURLs) > maxMembers {
 			return errors.New("answer with a member that has no ID")
 		}
 		texts = append(append(texts, m.Name), m.PeerURLs...)
+	}
+	seats := slices.Clone(a.Roster)
+	for _, s := range a.Proposal {
+		seats = append(seats, s.Seat)
+		texts = append(texts, s.Nonce)
+	}
+	for _, s := range seats {
+		if !ID(s.Member).valid() || !s.Disk.Valid() {
+			return errors.New("answer with a seat that has no member or disk ID")
+		}
 	}
 	for _, t := range texts {
 		if len(t) > maxText || strings.ContainsFunc(t, unprintable) {
@@ -98,6 +129,9 @@ func (a Answer) check() error {
 	}
 	return nil
 }
+
+// text is an ID in etcd's text form.
+func text(id uint64) ID { return ID(strconv.FormatUint(id, 16)) }
 
 // valid: 1 to 16 digits of lower hex, not zero-padded.
 func (id ID) valid() bool {

@@ -1,0 +1,332 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+
+	"github.com/etcdinit/etcdinit/internal/birth"
+)
+
+// Config is what a Barrier is started with.
+type Config struct {
+	Start
+	// Listen are the member's listen-peer-urls. None: nobody is answered.
+	Listen []string
+	TLS    TLS
+	Dial   DialFunc // nil: the system's resolver and dialer
+	// Still reports whether the directory is what the last step said of it. It
+	// is called before each answer; after a no, nobody is answered any more.
+	Still func() bool
+	// Clock is the time since boot, with the time that the machine slept.
+	Clock func() time.Duration
+	Log   *zap.Logger
+}
+
+// Barrier is one agent's end of the rendezvous. Its methods are called from
+// one goroutine.
+type Barrier struct {
+	prober prober
+	server *server
+	log    *zap.Logger
+	still  func() bool
+	clock  func() time.Duration
+	news   chan struct{}
+	wakes  *rate.Limiter // bounds how often strangers can make this agent look
+
+	mu      sync.Mutex
+	machine Machine
+	mute    bool        // the directory has changed: nothing is said of it
+	called  map[ID]call // what came since the last round began
+	heard   map[ID]time.Duration
+	told    map[ID]bool // who has come since this agent is committed
+	came    chan struct{}
+}
+
+const (
+	wakeBurst = 20
+	wakeEvery = 250 * time.Millisecond
+	// lately is how long a call of a peer that is silent counts.
+	lately = 3 * time.Second
+)
+
+// New makes a Barrier that answers nobody: for a command that only looks.
+func New(cfg Config) (*Barrier, error) {
+	m, err := cfg.TLS.load()
+	if err != nil {
+		return nil, err
+	}
+	b := &Barrier{
+		prober: prober{material: m, dial: cfg.Dial}, log: cfg.Log, still: cfg.Still, clock: cfg.Clock,
+		news: make(chan struct{}, 1), wakes: rate.NewLimiter(rate.Every(wakeEvery), wakeBurst),
+		called: make(map[ID]call), heard: make(map[ID]time.Duration), told: make(map[ID]bool), came: make(chan struct{}, 1),
+	}
+	if b.prober.dial == nil {
+		b.prober.dial = (&net.Dialer{}).DialContext
+	}
+	if b.still == nil {
+		b.still = func() bool { return true }
+	}
+	if b.clock == nil {
+		began := time.Now()
+		b.clock = func() time.Duration { return time.Since(began) }
+	}
+	start := cfg.Start
+	if start.Nonce == "" {
+		start.Nonce = rand.Text()
+	}
+	b.machine = NewMachine(start)
+	return b, nil
+}
+
+// Open makes a Barrier that answers its peers from now on. If the listen address
+// is in use, the error is a *TakenError.
+func Open(ctx context.Context, cfg Config) (*Barrier, error) {
+	b, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	b.server, err = serve(ctx, cfg.Listen, b.prober.material, b.answer, b.log)
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Round asks every peer and returns what is known then.
+func (b *Barrier) Round(ctx context.Context) View {
+	b.mu.Lock()
+	plan, c := b.machine.Plan, b.call()
+	clear(b.called) // the round sees what they told
+	b.mu.Unlock()
+	r := b.prober.round(ctx, plan, c)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if plan.Digest == b.machine.Plan.Digest {
+		b.machine = b.machine.Observe(r, b.clock())
+	}
+	b.consider()
+	return b.view()
+}
+
+// View returns what is known now.
+func (b *Barrier) View() View {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.view()
+}
+
+func (b *Barrier) view() View {
+	v := b.machine.View()
+	for i := range v.Peers {
+		at, heard := b.heard[v.Peers[i].Member.ID]
+		v.Peers[i].Called = v.Peers[i].Now == Silent && heard && b.clock()-at < lately
+	}
+	return v
+}
+
+// call is what this agent says of itself when it asks.
+func (b *Barrier) call() call {
+	m := &b.machine
+	return call{m.Plan.Self, m.Nonce, m.State, key(m.proposal())}
+}
+
+// key is a short hash of a proposal, so that a peer can tell a new one from the
+// one that it knows.
+func key(p []Seat) string {
+	if p == nil {
+		return "-"
+	}
+	h := fnv.New64a()
+	for _, s := range p {
+		fmt.Fprintf(h, "%s %s %s\n", s.Member, s.Disk, s.Nonce)
+	}
+	return string(text(h.Sum64()))
+}
+
+// Replan takes another plan; only before the disk is bound.
+func (b *Barrier) Replan(p Plan) {
+	b.step(func(m Machine) Machine { return m.Replan(p) })
+}
+
+// Prepared tells peers that the disk has an ID. Call it after that is durable.
+func (b *Barrier) Prepared(disk birth.DiskID) {
+	b.step(func(m Machine) Machine { return m.Prepare(disk) })
+}
+
+// Committed tells peers that the disk is bound. Call it after that is durable.
+func (b *Barrier) Committed(r birth.Roster) {
+	b.step(func(m Machine) Machine { return m.Commit(r) })
+}
+
+// Released tells peers that etcd may start. Call it after that is durable.
+func (b *Barrier) Released() { b.step(Machine.Release) }
+
+func (b *Barrier) step(next func(Machine) Machine) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.machine = next(b.machine)
+	b.mute = false
+}
+
+// Mute makes the agent answer nobody until its next step: while the directory is
+// not what was said of it.
+func (b *Barrier) Mute() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mute = true
+}
+
+// News is sent to when a peer came that is not what it was when last dialled,
+// and by what the peers say of themselves another round may decide; or when the
+// directory has changed. It is a reason to look, no more.
+func (b *Barrier) News() <-chan struct{} { return b.news }
+
+// answer tells a peer what this agent is, and remembers who came.
+func (b *Barrier) answer(c call, known bool) (*Answer, func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mute {
+		return nil, nil
+	}
+	if !b.still() {
+		b.mute = true
+		signal(b.news)
+		return nil, nil
+	}
+	if known = known && slices.ContainsFunc(b.machine.peers, func(k knowledge) bool { return k.member.ID == c.id }); known {
+		b.called[c.id], b.heard[c.id] = c, b.clock()
+		b.consider()
+	}
+	a := b.machine.Answer()
+	return &a, func() {
+		if known && b.machine.bound() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.told[c.id] = b.told[c.id] || a.State == Committed || a.State == Released
+			signal(b.came)
+		}
+	}
+}
+
+// consider sends news where a peer has called that is not what it was when last
+// dialled, and every peer was seen, or has called, as far as this agent is:
+// before that a round decides nothing, and with many members they add up. One
+// that is released decides alone.
+func (b *Barrier) consider() {
+	if b.machine.State == Released {
+		return
+	}
+	mine := level(b.machine.State, key(b.machine.proposal()))
+	news, all := false, true
+	for i := range b.machine.peers {
+		k := &b.machine.peers[i]
+		last := &k.last.Answer
+		seen := k.last.Kind == Agent
+		c, called := b.called[k.member.ID]
+		all = all && (b.seenAt(k) >= mine || called && level(c.state, c.key) >= mine)
+		if called && !(seen && last.Nonce == c.nonce && last.State == c.state && key(last.Proposal) == c.key) {
+			news = true
+			if c.state == Released {
+				all = true
+				break
+			}
+		}
+	}
+	if news && all && b.wakes.Allow() {
+		signal(b.news)
+	}
+}
+
+// level orders how far an agent is: waiting, prepared, with a whole proposal,
+// committed, released.
+func level(s State, key string) int {
+	switch s {
+	case Waiting:
+		return 1
+	case Prepared:
+		if key == "-" {
+			return 2
+		}
+		return 3
+	case Committed:
+		return 4
+	case Released:
+		return 5
+	}
+	return 0
+}
+
+// seenAt is the level of a peer by what is known of it; one that nobody waits
+// for is as far as any.
+func (b *Barrier) seenAt(k *knowledge) int {
+	switch {
+	case k.last.Kind == Etcd, k.bound, slices.Contains(b.machine.Without, k.member.Name):
+		return level(Released, "-")
+	case k.last.Kind == Agent:
+		return level(k.last.Answer.State, key(k.last.Answer.Proposal))
+	}
+	return 0
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Farewell goes on answering until each peer that waits for this agent has
+// come since it is committed, or limit has passed: that it is committed is all
+// that they need, and they keep it in mind. A peer that misses it finds etcd
+// running, which says the same. Where somebody may have missed it, a last round
+// tells who is still there.
+func (b *Barrier) Farewell(ctx context.Context, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if told, silent := b.allTold(); !told || silent {
+		b.Round(ctx)
+	}
+	for {
+		if told, _ := b.allTold(); told {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.came:
+		}
+	}
+}
+
+func (b *Barrier) allTold() (told, silent bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	told = true
+	for _, p := range b.machine.View().Peers {
+		told = told && (b.told[p.Member.ID] || p.Now != IsWaiting && p.Now != IsPrepared && p.Now != IsCommitted)
+		silent = silent || p.Now == Silent && !p.LeftOut
+	}
+	return told, silent
+}
+
+// Close stops answering and frees the listen addresses.
+func (b *Barrier) Close() error {
+	if b.server == nil {
+		return nil
+	}
+	err := b.server.close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
