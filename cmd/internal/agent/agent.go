@@ -1,0 +1,268 @@
+// Package agent takes a node from etcd's static configuration to a data
+// directory that etcd boots from.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
+	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
+	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/seed"
+)
+
+// Config is everything an agent is told. It is complete before the agent
+// starts: the agent reads no flag and no variable.
+type Config struct {
+	Etcd     *etcdconf.Config
+	Registry discovery.Registry
+	Source   string // discovery source URL
+	Size     int    // members expected; 0 where the source knows
+
+	Timeout    time.Duration // 0: no limit
+	DNSServers []netip.AddrPort
+	ResolvConf string
+	PluginDirs []string
+
+	SelfIP    netip.Addr
+	SelfName  string
+	Interface string
+
+	Quorum  string   // QuorumAll or QuorumNone
+	Without []string // members that the roster leaves out
+	Owner   *seed.Owner
+
+	EnvFile    string // where the handoff goes; empty: nowhere
+	ConfigOut  string
+	ListenSelf bool
+
+	Log *zap.Logger
+	// OnWait, where set, is told what is being waited for. It is called from one
+	// goroutine at a time.
+	OnWait func(Wait)
+}
+
+// Values of Config.Quorum.
+const (
+	QuorumAll  = "all"
+	QuorumNone = "none"
+)
+
+// Wait is what an agent waits for at this moment.
+type Wait struct {
+	For     string        // one phrase, "2 of 3 peers"
+	Left    time.Duration // until the deadline; 0: there is none
+	Next    time.Duration // until it looks again
+	Attempt int
+	Cause   string // why the last look was not enough
+}
+
+// Result is what an agent did, or would do on a dry run. Its JSON form is the
+// machine-readable report.
+type Result struct {
+	Message   string        `json:"message"`
+	Action    Action        `json:"action"`
+	ClusterID string        `json:"clusterID"` // empty for a birth that has not been agreed on
+	MemberID  string        `json:"memberID"`
+	DiskID    seed.DiskID   `json:"diskID,omitempty"`
+	Name      string        `json:"name"`
+	DataDir   string        `json:"dataDir"`
+	WALDir    string        `json:"walDir,omitempty"`
+	EnvFile   string        `json:"envFile,omitempty"`
+	ConfigOut string        `json:"configOut,omitempty"`
+	Members   []seed.Member `json:"members,omitempty"`
+	Warnings  []string      `json:"warnings,omitempty"`
+	Spans     []Span        `json:"spans,omitempty"`
+	Handoff   Handoff       `json:"-"`
+	Plan      *seed.Plan    `json:"-"`
+}
+
+// Handoff is etcdconf's, named here for callers that only know the agent.
+type Handoff = etcdconf.Handoff
+
+// Action is what became of a data directory.
+type Action string
+
+const (
+	// Seeded is an empty directory that is complete now.
+	Seeded Action = "seeded"
+	// Kept is a directory of which no byte changed, unless its mark was removed.
+	Kept Action = "kept"
+	// WouldSeed is what a dry run says of an empty directory.
+	WouldSeed Action = "would seed"
+	// WouldKeep is said of a valid directory.
+	WouldKeep Action = "would keep"
+	// WouldWait is what a dry run says while peers are missing or disagree.
+	WouldWait Action = "would wait"
+)
+
+// Span is one step of a run, for the report's timeline.
+type Span struct {
+	Step  string    `json:"step"`
+	Start time.Time `json:"start"`
+	Ms    float64   `json:"ms"`
+}
+
+// agent is one run. Its fields are what was observed and done so far; the one
+// goroutine that runs the loop owns them.
+type agent struct {
+	Config
+	dry      bool
+	warnings []string
+	spans    []Span
+	told     map[string]bool // warnings that were given
+
+	state    *seed.State // the directory at the last look
+	sight    atomic.Pointer[seed.Sight] // of state; also read where peers are answered
+	disk     Disk        // what state means
+	released bool        // this run has removed the mark
+	seeded   bool        // this run has written the seed
+
+	found   *Found     // discovery's last whole answer with this node in it; nil: none
+	plan    *seed.Plan // of an empty directory: what it would hold; of a pending one: what it holds
+	records Records
+	other   error  // RecordsOther: the refusal; RecordsNobody: what discovery said
+	remark  string // for the message of a restart
+
+	lookout *lookout            // looks the records up while the agent waits
+	barrier *rendezvous.Barrier // nil: nobody is answered
+	foreseen Action             // of a dry run
+	view    rendezvous.View
+	asked   bool          // view is of a round since the last step
+	began   time.Duration // when that round began, since boot
+	pause    time.Duration // the last wait for news
+	proof    pendingProof  // for the words of a roster that cannot be completed
+}
+
+func newAgent(cfg Config) *agent {
+	onWait := cfg.OnWait
+	var one sync.Mutex
+	cfg.OnWait = func(w Wait) {
+		one.Lock()
+		defer one.Unlock()
+		if onWait != nil {
+			onWait(w)
+		}
+	}
+	return &agent{Config: cfg, told: make(map[string]bool)}
+}
+
+// Init gives this node its data directory and writes the handoff. With dry it
+// decides and writes nothing.
+//
+// It is one loop: observe, decide, act, until an act ends it.
+func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
+	a := newAgent(cfg)
+	a.dry = dry
+	ctx, cancel := a.deadline(ctx)
+	defer cancel()
+	defer func() { err = a.close(err) }()
+	if err := a.sweep(); err != nil {
+		return nil, err
+	}
+	for done := false; !done; {
+		if err := a.observe(ctx); err != nil {
+			return nil, err
+		}
+		if done, err = a.act(ctx, Decide(a.input(expired(ctx)))); err != nil {
+			return nil, err
+		}
+	}
+	return a.result()
+}
+
+// act does one step. It reports whether the run is done.
+func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
+	if a.dry {
+		return a.foretell(ctx, out)
+	}
+	if expired(ctx) && out.Step != StepRefuse && out.Step != StepKeep && out.Step != StepRevoke {
+		return true, a.tooLate(ctx)
+	}
+	switch out.Step {
+	case StepFind:
+		return false, a.find(ctx)
+	case StepMeet:
+		return false, a.meet(ctx)
+	case StepProbe:
+		return false, a.probeOwn(ctx)
+	case StepWait:
+		return false, a.wait(ctx, out)
+	case StepPrepare:
+		return false, a.prepare()
+	case StepCommit:
+		return false, a.commit(ctx)
+	case StepSeedAlone:
+		return false, a.seedAlone(ctx, out)
+	case StepRelease:
+		return false, a.release(out)
+	case StepRevoke:
+		return true, a.revoke(out)
+	case StepKeep:
+		a.farewell(ctx)
+		return true, nil
+	case StepRefuse:
+		return true, a.refusal(ctx, out)
+	}
+	return true, fmt.Errorf("no act for the step %q", out.Step)
+}
+
+// input is what is known, for the decision.
+func (a *agent) input(expired bool) Input {
+	in := Input{
+		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Expired: expired,
+		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing"},
+	}
+	if a.plan != nil {
+		in.Members = len(a.plan.Members)
+		if !a.asked {
+			in.View.Plan = meetingPlan(a.plan)
+		}
+	}
+	return in
+}
+
+// close frees what the run holds.
+func (a *agent) close(err error) error {
+	if a.lookout != nil {
+		a.lookout.stop()
+	}
+	if a.barrier == nil {
+		return err
+	}
+	if cerr := a.barrier.Close(); err == nil && cerr != nil {
+		return fmt.Errorf("free the listen addresses: %w", cerr)
+	}
+	return err
+}
+
+// warn says something once, in the log and in the report.
+func (a *agent) warn(msg string) {
+	if a.told[msg] {
+		return
+	}
+	a.told[msg] = true
+	a.Log.Warn(msg)
+	a.warnings = append(a.warnings, msg)
+}
+
+// span measures a step: defer a.span("discover")().
+func (a *agent) span(step string) func() {
+	start := time.Now()
+	return func() {
+		a.spans = append(a.spans, Span{Step: step, Start: start, Ms: float64(time.Since(start).Microseconds()) / 1000})
+	}
+}
+
+// settings is a refusal of flags or configuration.
+func settings(reason, msg string, err error) error {
+	return &exit.Error{Status: exit.Config, Reason: reason, Msg: msg, Err: err}
+}

@@ -1,0 +1,258 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
+	"github.com/etcdinit/etcdinit/seed"
+)
+
+// result ends a run that was not refused: the handoff is written, unless it is a
+// dry run.
+func (a *agent) result() (*Result, error) {
+	r := a.outcome()
+	if !a.dry {
+		if err := a.handOver(r); err != nil {
+			return r, err
+		}
+	}
+	r.Warnings, r.Spans = a.warnings, a.spans
+	return r, nil
+}
+
+// outcome says what became of the directory, from what it holds or, on a dry run,
+// from the plan.
+func (a *agent) outcome() *Result {
+	s := a.state
+	r := &Result{Action: Kept, DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, DiskID: s.DiskID}
+	switch {
+	case a.foreseen != "":
+		r.Action = a.foreseen
+	case a.seeded:
+		r.Action = Seeded
+	}
+	if s.Kind != seed.Valid {
+		r.Plan, r.MemberID, r.Name, r.Members = a.plan, a.plan.MemberID.String(), a.plan.Self.Name, a.plan.Members
+		if a.Quorum == QuorumNone {
+			r.ClusterID = a.plan.ClusterID.String()
+		}
+		r.Message = string(r.Action) + " " + r.Name + " (ID " + r.MemberID + ") in " + r.DataDir
+		if a.foreseen == WouldWait {
+			r.Message = "would wait: " + a.remark
+		}
+		return r
+	}
+	r.ClusterID, r.MemberID, r.Name, r.Members = s.ClusterID.String(), s.MemberID.String(), s.Self.Name, s.Members
+	r.Message = string(r.Action) + " " + r.Name + " (ID " + r.MemberID + ") of cluster " + r.ClusterID + " in " + r.DataDir
+	switch {
+	case a.foreseen == WouldWait:
+		r.Message = "would wait: " + a.remark
+	case !a.seeded:
+		r.Message = "already initialised as " + describe(s.Self.Name, s.MemberID) + " of cluster " + r.ClusterID + a.remark
+		if s.Self.IsLearner {
+			r.Message += ", a learner"
+		}
+		a.Log.Info(r.Message, zap.String("member_id", r.MemberID), zap.String("cluster_id", r.ClusterID), zap.String("dir", s.DataDir))
+	}
+	return r
+}
+
+// handOver writes what etcd must still be told, from the members bucket. A mark
+// on a directory on which an etcd has run is removed before.
+func (a *agent) handOver(r *Result) error {
+	if a.disk == DiskUsed {
+		a.warn(a.state.DataDir + " was not released, yet an etcd has run on it: is etcd started before this program is done? It is kept")
+		if err := seed.Release(a.state); err != nil {
+			return err
+		}
+	}
+	r.Handoff = a.handoffOf()
+	if a.EnvFile != "" {
+		if err := writeFile(a.EnvFile, etcdconf.EnvFile(r.Handoff), 0o644); err != nil {
+			return &exit.Error{Status: exit.Write, Reason: "handoff", Msg: "write the handoff (--env-file)", Err: err}
+		}
+		r.EnvFile = a.EnvFile
+	}
+	if a.ConfigOut != "" {
+		data, err := a.Etcd.Resolved(r.Handoff)
+		if err != nil {
+			return err
+		}
+		if err := writeFile(a.ConfigOut, data, a.modeOfConfig()); err != nil {
+			return &exit.Error{Status: exit.Write, Reason: "handoff", Msg: "write the resolved configuration (--config-out)", Err: err}
+		}
+		r.ConfigOut = a.ConfigOut
+	}
+	return nil
+}
+
+func (a *agent) handoffOf() Handoff {
+	self := a.state.Self
+	h := Handoff{Name: self.Name, AdvertisePeerURLs: self.PeerURLs, AdvertiseClientURLs: self.ClientURLs}
+	host := ""
+	if len(self.PeerURLs) > 0 {
+		host = hosturl.Host(self.PeerURLs[0])
+	}
+	if len(h.AdvertiseClientURLs) == 0 {
+		// A member that stock etcd bootstrapped and that never published.
+		h.AdvertiseClientURLs = a.clientURLs(host)
+	}
+	if a.ListenSelf {
+		addr := a.narrowest(host)
+		if !addr.IsValid() {
+			a.warn("--listen-self: this member's address is not known without discovery (give --self-ip): the listen URLs stay as they are")
+			return h
+		}
+		h.ListenPeerURLs = etcdconf.ListenSelf(a.Etcd.ListenPeerURLs, addr)
+		h.ListenClientURLs = etcdconf.ListenSelf(a.Etcd.ListenClientURLs, addr)
+	}
+	return h
+}
+
+// narrowest returns the address that --listen-self binds to: the one that made
+// the match, or the one given, or the IP of the peer URL itself.
+func (a *agent) narrowest(host string) netip.Addr {
+	if a.found != nil && a.found.Addr.IsValid() {
+		return a.found.Addr
+	}
+	if a.SelfIP.IsValid() {
+		return a.SelfIP
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr
+}
+
+func (a *agent) clientURLs(host string) []string {
+	if len(a.Etcd.AdvertiseClients) > 0 {
+		return a.Etcd.AdvertiseClients
+	}
+	var urls []string
+	for _, l := range a.Etcd.ClientListeners() {
+		if l.Unix() {
+			continue
+		}
+		urls = append(urls, l.URL(host))
+	}
+	return urls
+}
+
+// differences reports every difference between the data and the records that is
+// no reason to refuse: a running cluster owns its membership.
+func (a *agent) differences(c seed.Comparison, plan *seed.Plan) {
+	self := a.state.Self
+	if self.IsLearner {
+		return
+	}
+	if len(c.Added)+len(c.Removed) > 0 {
+		a.warn(fmt.Sprintf("stored %d members, discovered %d: %s; the stored value is used, a running cluster changes its members by member add (--learner) and member remove",
+			len(a.state.Members), len(plan.Members), memberDiff(c)))
+		return
+	}
+	if c.TokenDiffers {
+		a.warn("initial-cluster-token is " + a.Etcd.Token() + ", the data were made for " + a.state.Record.Token + ": etcd does not use it any more, and the cluster ID keeps other clusters out")
+	}
+	stored := etcdconf.Stored{Name: self.Name, PeerURLs: self.PeerURLs, ClientURLs: self.ClientURLs, Members: confPeers(a.state.Members)}
+	for _, d := range a.Etcd.Differences(stored) {
+		a.warn(d.String())
+	}
+}
+
+// confPeers are members as etcd's initial-cluster would list them.
+func confPeers(members []seed.Member) []etcdconf.Peer {
+	var peers []etcdconf.Peer
+	for _, m := range members {
+		peers = append(peers, etcdconf.Peer{Name: m.Name, URLs: m.PeerURLs})
+	}
+	return peers
+}
+
+func memberDiff(c seed.Comparison) string {
+	var parts []string
+	for _, m := range c.Removed {
+		parts = append(parts, "-"+m.Name+"="+strings.Join(m.PeerURLs, ","))
+	}
+	for _, m := range c.Added {
+		parts = append(parts, "+"+m.Name+"="+strings.Join(m.PeerURLs, ","))
+	}
+	return strings.Join(parts, " ")
+}
+
+// modeOfConfig keeps the static configuration's own permissions.
+func (a *agent) modeOfConfig() os.FileMode {
+	if info, err := os.Stat(a.Etcd.File); a.Etcd.File != "" && err == nil {
+		return info.Mode().Perm()
+	}
+	return 0o644
+}
+
+// writeFile makes path hold data, whole or not at all, whatever the umask. A
+// symbolic link stays one, and what is no regular file (/dev/stdout, a pipe) is
+// written to, never replaced.
+func writeFile(path string, data []byte, mode os.FileMode) error {
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return &os.PathError{Op: "write", Path: path, Err: errors.New("is a directory, want the name of a file")}
+	case err == nil && !info.Mode().IsRegular():
+		return writeInPlace(path, data)
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // etcd's user reads it
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// writeInPlace writes to what is there.
+func writeInPlace(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0) //nolint:gosec // the path that the operator gave
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// WriteReport puts the JSON report where it was asked for. A termination log
+// is a file that is mounted in place, so it is written, not renamed.
+func WriteReport(path string, data []byte) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the supervisor reads it
+	if err == nil {
+		err = os.WriteFile(path, data, 0o644) //nolint:gosec // as above
+	}
+	if err != nil {
+		return &exit.Error{Status: exit.Write, Reason: "report", Msg: "write the report (--report)", Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	minPause = 20 * time.Millisecond
+	maxPause = 2 * time.Second
+)
+
+// wait says what is awaited and waits for news, or for a while that grows.
+func (a *agent) wait(ctx context.Context, out Outcome) error {
+	a.pause = min(max(2*a.pause, minPause), maxPause)
+	d := a.pause + rand.N(a.pause/2+1) //nolint:gosec // spreads the agents, no secret
+	a.pending()
+	a.tellWait(ctx, d, Wait{For: a.awaited(out), Cause: a.why(out)})
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-a.barrier.News():
+		a.pause = 0
+	case <-timer.C:
+	case <-ctx.Done():
+		if !expired(ctx) {
+			return a.over(ctx)
+		}
+	}
+	return nil
+}
+
+// sleep waits for d, or until ctx is done: then it returns the cause.
+func (a *agent) sleep(ctx context.Context, d time.Duration, w Wait) error {
+	a.tellWait(ctx, d, w)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// tellWait tells what is waited for, and for how long.
+func (a *agent) tellWait(ctx context.Context, next time.Duration, w Wait) {
+	w.Next = next
+	if deadline, ok := ctx.Deadline(); ok {
+		w.Left = max(time.Until(deadline), 1) // 0 says that there is no deadline
+	}
+	a.OnWait(w)
+}
