@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
@@ -27,12 +26,15 @@ import (
 // nothing is committed, unless the error says so.
 func (p *Plan) Apply(ctx context.Context, log *zap.Logger) (err error) {
 	if !stage.Supported {
-		return &Error{Kind: Write, Msg: "seeding a data directory is not supported on this operating system", Err: errors.ErrUnsupported}
+		return unsupported("seeding a data directory")
+	}
+	if err := p.checkBirth(); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	a := &apply{Plan: p, log: log}
+	a := &apply{Plan: p, log: log, act: "seeding"}
 	defer func() { err = errors.Join(err, a.end()) }()
 	if err := a.prepare(); err != nil {
 		return a.explain(err)
@@ -63,6 +65,8 @@ type apply struct {
 	log   *zap.Logger
 	dirs  layout // with symbolic links followed
 	owner *stage.Owner
+	act   string // for messages
+	bare  bool   // no seed is wanted, only a disk ID
 
 	made   []string // directories that were missing
 	locks  locks
@@ -70,6 +74,10 @@ type apply struct {
 	data   *stage.Dir // holds member/
 	wal    *stage.Dir // holds wal/: data, or a directory in the separate wal-dir
 	done   bool
+
+	disk   DiskID // the ID that is bound; "" for none
+	tokens tokens
+	own    []*os.File // what was staged, held open: nobody else gets its inode
 }
 
 func (a *apply) steps() []func() error {
@@ -94,6 +102,7 @@ func (a *apply) prepare() error {
 		},
 		a.clean,
 		a.look,
+		a.choose,
 		func() error { return clearSkeleton(a.dirs) },
 	}
 	for _, step := range steps {
@@ -121,24 +130,28 @@ func (a *apply) clean() error {
 }
 
 func (a *apply) look() error {
-	st, _, err := examine(a.dirs)
+	st, fd, err := examine(a.dirs)
 	if err != nil {
 		return err
 	}
-	return refuse(st, a.Plan)
+	if err := a.refuse(st); err != nil {
+		return err
+	}
+	a.tokens = fd.tokens
+	return nil
 }
 
 // refuse lets nothing but an empty directory pass.
-func refuse(st *State, p *Plan) error {
+func (a *apply) refuse(st *State) error {
 	switch st.Kind {
 	case Empty:
 		return nil
 	case Broken:
 		return damaged(st)
 	case Valid:
-		if c := st.Compare(p); !c.SameMember {
-			return &Error{Kind: Foreign, Msg: fmt.Sprintf("%s holds member %s of cluster %s, not %s of %s; nothing was changed",
-				st.DataDir, st.MemberID, st.ClusterID, p.MemberID, p.ClusterID)}
+		if !a.bare && !st.Compare(a.Plan).SameMember {
+			return &Error{Kind: Foreign, Msg: fmt.Sprintf("%s holds member %s of cluster %s, not member %s; nothing was changed",
+				st.DataDir, st.MemberID, st.ClusterID, a.MemberID)}
 		}
 	}
 	return &Error{Kind: Busy, Msg: st.DataDir + " was initialised by another process meanwhile; run again to use it"}
@@ -243,8 +256,15 @@ func (a *apply) stageDB() (err error) {
 	if err := a.data.Mkdir(snapDir); err != nil {
 		return err
 	}
+	record, err := a.Record().text()
+	if err != nil {
+		return err
+	}
+	if err := a.data.WriteFile(recordFileName, record); err != nil {
+		return err
+	}
 	if a.Pending {
-		if err := a.data.WriteFile(pendingFile, pendingText); err != nil {
+		if err := a.data.WriteFile(a.mark(), pendingText); err != nil {
 			return err
 		}
 	}
@@ -299,42 +319,6 @@ func (a *apply) finish() error {
 	return a.data.Finish(memberDir, a.owner)
 }
 
-// commit renames. Where the log lies elsewhere, it comes last: only a log makes
-// an etcd believe that it has lived before.
-func (a *apply) commit() error {
-	type move struct{ from, to string }
-	moves := []move{{a.data.Path(memberDir), filepath.Join(a.dirs.data, memberDir)}}
-	if a.dirs.separate {
-		moves = append(moves, move{
-			a.wal.Path(filepath.Join("wal", raftlog.FirstSegment)), filepath.Join(a.dirs.wal, raftlog.FirstSegment),
-		})
-	}
-	for i, m := range moves {
-		err := stage.Rename(m.from, m.to)
-		if err == nil {
-			if err = stage.SyncDir(filepath.Dir(m.to)); err == nil {
-				continue
-			}
-			i++
-		}
-		// Not durable is not committed: back it goes, the last one first.
-		for _, back := range slices.Backward(moves[:i]) {
-			if berr := stage.Rename(back.to, back.from); berr != nil {
-				a.done = true
-				return errors.Join(err, fmt.Errorf("and %s could not be taken back: inspect it before etcd starts: %w", back.to, berr))
-			}
-		}
-		return err
-	}
-	a.done = true
-	if a.dirs.separate {
-		if err := removeDurably(filepath.Join(a.dirs.data, halfFile)); err != nil {
-			a.log.Warn("mark of an unfinished seed stays until the next run", zap.Error(err))
-		}
-	}
-	return nil
-}
-
 // end removes what is not needed any more, and after an error also the directories
 // that were made for nothing, unless somebody else may be at work in them: whoever
 // locks a directory that is removed under him holds nothing.
@@ -350,7 +334,11 @@ func (a *apply) end() error {
 	if !a.done && !a.shared {
 		stage.Unmake(a.made)
 	}
-	return a.locks.release()
+	var errs []error
+	for _, f := range a.own {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(append(errs, a.locks.release())...)
 }
 
 // explain makes an error of a system call one line for whoever is on call.
@@ -358,9 +346,9 @@ func (a *apply) explain(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	msg := "seeding " + a.DataDir + " failed, nothing was committed"
+	msg := a.act + " " + a.DataDir + " failed, nothing was committed"
 	if a.done {
-		msg = "seeding " + a.DataDir + " failed at its very end"
+		msg = a.act + " " + a.DataDir + " failed at its very end"
 	}
 	path := a.DataDir
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {

@@ -11,8 +11,10 @@ import (
 
 // Clean removes what an earlier run that was killed has left in the data directory
 // and the WAL directory, under their locks, and returns the paths. It removes
-// only what carries this program's mark: staging directories, and the half of a
-// seed whose log had not been renamed into its separate wal-dir yet.
+// only what carries this program's mark: staging directories, the disk ID beside a
+// seed, and the half of a seed whose log had not been renamed into its separate
+// wal-dir yet. A commit that was cut short between its two renames is completed,
+// or taken back. Inspect the directory again afterwards.
 func Clean(dataDir, walDir string) ([]string, error) {
 	dirs, err := newLayout(dataDir, walDir)
 	if err == nil {
@@ -80,7 +82,22 @@ func clean(dirs layout) (removed []string, err error) {
 		return nil, err
 	}
 	member := filepath.Join(dirs.data, memberDir)
+	disks := fd.tokens.paths()
+	if len(disks) > 0 && st.Kind == Valid {
+		err = spend(&fd.tokens)
+	} else if st.Unfinished {
+		err = unfinished(dirs, fd)
+	} else {
+		disks = nil // an ID on one side only is Prepare's to replace
+	}
+	if err != nil {
+		return nil, err
+	}
+	removed = append(removed, disks...)
 	for _, path := range st.Leftovers {
+		if filepath.Base(path) == diskDir || st.Unfinished && path == member {
+			continue
+		}
 		switch path {
 		case member:
 			if !fd.half {
@@ -134,16 +151,6 @@ func clearSkeleton(dirs layout) error {
 		if err := os.Remove(path); err != nil {
 			return &Error{Kind: Write, Msg: path + " is in the way of the seed; if it is a mount point, mount the volume at data-dir or use wal-dir", Err: err}
 		}
-	}
-	return nil
-}
-
-// Release removes the file that says "not released yet", durably. It is nothing
-// where the file is not there.
-func Release(dataDir string) error {
-	path := filepath.Join(dataDir, pendingFile)
-	if err := removeDurably(path); err != nil {
-		return &Error{Kind: Write, Msg: "cannot release the seed in " + dataDir, Err: err}
 	}
 	return nil
 }

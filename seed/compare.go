@@ -16,9 +16,8 @@ type Comparison struct {
 	StoredSelf Member
 	// Wanted is the plan's own member.
 	Wanted Member
-	// ClusterDiffers: the cluster IDs are different. Of two clusters with the
-	// same URLs, that is another token, or a cluster that has grown since.
-	ClusterDiffers bool
+	// TokenDiffers: the directory was seeded with another token, as its record says.
+	TokenDiffers bool
 	// SelfRemoved: the stored set lists this very member as removed.
 	SelfRemoved bool
 	// Added are the plan's members that are not stored, Removed the stored ones
@@ -29,10 +28,10 @@ type Comparison struct {
 // Compare sets a stored member beside a plan. It reads nothing.
 func (s *State) Compare(p *Plan) Comparison {
 	c := Comparison{
-		StoredSelf:     Member{ID: s.MemberID},
-		Wanted:         p.Self,
-		ClusterDiffers: s.ClusterID != p.ClusterID,
-		SelfRemoved:    slices.Contains(s.Removed, s.MemberID),
+		StoredSelf:   Member{ID: s.MemberID},
+		Wanted:       p.Self,
+		TokenDiffers: s.Record != nil && s.Record.Token != p.Token,
+		SelfRemoved:  slices.Contains(s.Removed, s.MemberID),
 	}
 	if s.Self != nil {
 		c.StoredSelf = *s.Self

@@ -35,8 +35,14 @@ func Inspect(dataDir, walDir string) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, _, err := examine(dirs)
-	return st, err
+	dirs, err = dirs.resolved()
+	if err != nil {
+		return nil, err
+	}
+	return steady(dirs, func() (*State, error) {
+		st, _, err := examine(dirs)
+		return st, err
+	})
 }
 
 // found is what examine read beside the State.
@@ -45,7 +51,8 @@ type found struct {
 	log     *raftlog.Log
 	db      *membersdb.Contents
 	// half: our own database whose log never appeared; it may be taken away.
-	half bool
+	half   bool
+	tokens tokens
 }
 
 // examine decides what is there. All damage ends in State.Reason here.
@@ -63,11 +70,18 @@ func examine(dirs layout) (st *State, fd *found, err error) {
 	l := fd.listing
 	st.Ignored, st.Leftovers, st.Foreign = l.ignored, l.leftovers, l.foreign
 	st.Segments, st.DBSize, st.Modified = len(l.segments), l.dbSize, l.modified
-	st.Pending, st.Misplaced = l.pending, l.misplaced
+	st.Pending, st.Misplaced = l.pending || len(l.marks) > 0, l.misplaced
+	fd.tokens, err = readTokens(dirs)
+	if err != nil {
+		return nil, nil, readError(err)
+	}
 	err = judge(dirs, st, fd)
 	if d, ok := errors.AsType[*damage](err); ok {
 		st.Kind, st.Reason, err = Broken, d.reason, nil
 		st.Pristine = false
+	}
+	if err == nil {
+		fd.disks(st)
 	}
 	return st, fd, err
 }
@@ -108,7 +122,48 @@ func judge(dirs layout, st *State, fd *found) error {
 	}
 	st.Pristine = log.Pristine
 	st.PackageDefault = packageDefault(st.Members)
-	return together(dirs, st, log, db)
+	err = together(dirs, st, log, db)
+	if err == nil {
+		err = recorded(dirs, st, fd.listing)
+	}
+	return err
+}
+
+// recorded reads the record. It is a hint, and the log rules; but a pending seed
+// cannot be judged without it, and a record of another seed shows that log and
+// database do not belong together.
+func recorded(dirs layout, st *State, l *listing) error {
+	path := filepath.Join(dirs.data, recordFileName)
+	for _, id := range l.marks {
+		if id != st.ClusterID {
+			return broken("%s is for another cluster than the log in %s, which is of cluster %s: they do not belong together",
+				filepath.Join(dirs.data, memberDir, markName(id)), dirs.wal, st.ClusterID)
+		}
+	}
+	if !l.record {
+		if len(l.marks) > 0 {
+			return broken("the seed is pending, but %s is missing: without it nobody can tell whom it waits for", path)
+		}
+		return nil
+	}
+	rec, err := openRecord(path)
+	if err != nil {
+		st.RecordProblem = fmt.Sprintf("%s cannot be used: %v", path, err)
+		if st.Pending {
+			return broken("the seed is pending, but %s", st.RecordProblem)
+		}
+		return nil
+	}
+	if rec.MemberID != st.MemberID || rec.ClusterID != st.ClusterID {
+		st.RecordProblem = fmt.Sprintf("%s is of member %s of cluster %s, but the log in %s is of %s of %s",
+			path, rec.MemberID, rec.ClusterID, dirs.wal, st.MemberID, st.ClusterID)
+		return broken("%s: they do not belong together", st.RecordProblem)
+	}
+	if st.Pending && rec.Kind != RecordBirth {
+		return broken("the seed is pending, but %s names no roster", path)
+	}
+	st.Record = rec
+	return nil
 }
 
 // halves decides from the names alone, and sets the kind Empty or Valid.
@@ -152,6 +207,10 @@ func (l *listing) nothing(dirs layout, st *State) error {
 			return broken("%s exists, but neither %s nor a WAL segment in %s: what is left of another life of this directory",
 				path, filepath.Join(dirs.data, dbFile), dirs.wal)
 		}
+	}
+	if l.record || len(l.marks) > 0 {
+		return broken("%s is what is left of a seed, but neither %s nor a WAL segment in %s exists: what is left of another life of this directory",
+			member, filepath.Join(dirs.data, dbFile), dirs.wal)
 	}
 	if l.pending {
 		st.Leftovers = append(st.Leftovers, filepath.Join(dirs.data, pendingFile))

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 )
 
@@ -13,7 +14,14 @@ const (
 	snapDir     = "member/snap"
 	dbFile      = "member/snap/db"
 	innerWALDir = "member/wal"
-	pendingFile = "member/etcdinit-pending"
+	// pendingFile is the mark of the first edition; today's has the cluster ID
+	// behind it.
+	pendingFile    = "member/etcdinit-pending"
+	recordFileName = "member/etcdinit-seed.json"
+	// diskDir holds the disk ID of an empty directory.
+	diskDir = ".etcdinit-disk"
+	// asidePrefix begins the names of what Withdraw has moved aside.
+	asidePrefix = "etcdinit-withdrawn-"
 	// halfFile is beside a database whose log, in a wal-dir of its own, has not
 	// been renamed into its place yet.
 	halfFile = "member/etcdinit-no-wal-yet"
@@ -29,6 +37,19 @@ type layout struct {
 	// separate: the WAL does not lie in the member directory, so that no single
 	// rename can commit both.
 	separate bool
+}
+
+// all lists the directories that are locked, in this order.
+func (l layout) all() []string {
+	if l.separate {
+		return []string{l.data, l.wal}
+	}
+	return []string{l.data}
+}
+
+// markName is the name in member/ of the mark "not released yet".
+func markName(cluster types.ID) string {
+	return filepath.Base(pendingFile) + "-" + cluster.String()
 }
 
 func newLayout(dataDir, walDir string) (layout, error) {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/types"
+
 	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
 	"github.com/etcdinit/etcdinit/seed/internal/stage"
 )
@@ -24,9 +26,11 @@ type listing struct {
 	dbSize        int64
 	modified      time.Time
 	pending, half bool
-	memberForeign bool   // member/ holds what is neither ours nor etcd's
-	refusal       string // names alone are reason enough
-	misplaced     bool   // what was named is there and is no directory
+	record        bool
+	marks         []types.ID // the clusters that a mark "not released yet" is for
+	memberForeign bool       // member/ holds what is neither ours nor etcd's
+	refusal       string     // names alone are reason enough
+	misplaced     bool       // what was named is there and is no directory
 
 	ignored, leftovers, foreign []string
 }
@@ -112,7 +116,7 @@ func (l *listing) inData(dirs layout, path string, entry fs.DirEntry) {
 		if entry.Type()&fs.ModeSymlink != 0 {
 			l.refuse("%s is a symbolic link: name its target's parent as data-dir instead", path)
 		}
-	case name == "lost+found":
+	case name == "lost+found", name == diskDir: // of the latter, see readToken
 	case stage.Ours(path):
 		l.leftovers = append(l.leftovers, path)
 	case dirs.separate && within(path, dirs.wal), dirs.separate && within(resolve(path), resolve(dirs.wal)):
@@ -125,10 +129,15 @@ func (l *listing) inData(dirs layout, path string, entry fs.DirEntry) {
 }
 
 func (l *listing) inMember(path string, entry fs.DirEntry) {
+	id, isMark := markOf(entry.Name())
 	switch name := entry.Name(); {
 	case name == "snap", name == "wal":
+	case isMark:
+		l.marks = append(l.marks, id)
 	case name == filepath.Base(pendingFile):
 		l.pending = true
+	case name == filepath.Base(recordFileName):
+		l.record = true
 	case name == filepath.Base(halfFile):
 		l.half = true
 		l.leftovers = append(l.leftovers, path)
@@ -138,6 +147,27 @@ func (l *listing) inMember(path string, entry fs.DirEntry) {
 		l.memberForeign = true
 		l.foreign = append(l.foreign, path)
 	}
+}
+
+// markOf takes the cluster ID out of a mark's name.
+func markOf(name string) (types.ID, bool) {
+	text, ok := strings.CutPrefix(name, filepath.Base(pendingFile)+"-")
+	if !ok {
+		return 0, false
+	}
+	id, err := types.IDFromString(text)
+	return id, err == nil && markName(id) == name
+}
+
+// markNames lists the marks "not released yet" that are in member/.
+func (l *listing) markNames() (names []string) {
+	if l.pending {
+		names = append(names, filepath.Base(pendingFile))
+	}
+	for _, id := range l.marks {
+		names = append(names, markName(id))
+	}
+	return names
 }
 
 func (l *listing) inSnap(path string, entry fs.DirEntry) {
@@ -170,7 +200,7 @@ func (l *listing) inWAL(dirs layout, path string, entry fs.DirEntry) {
 		}
 	case ignorable(name):
 		l.ignored = append(l.ignored, path)
-	case name == "lost+found":
+	case name == "lost+found", dirs.separate && name == diskDir:
 	case dirs.separate && stage.Ours(path):
 		l.leftovers = append(l.leftovers, path)
 	case dirs.separate && within(resolve(path), resolve(dirs.data)):

@@ -26,9 +26,13 @@ type Plan struct {
 	DataDir   string   `json:"dataDir"`
 	WALDir    string   `json:"walDir"`
 	Files     []File   `json:"files"`
-	// Pending: the seed appears together with the file that Release removes.
+	// Pending: the seed appears together with the mark that Release removes.
 	Pending bool `json:"pending"`
+	// DiskID and Roster are those of a birth (see Born).
+	DiskID DiskID `json:"diskID,omitempty"`
+	Roster Roster `json:"roster,omitempty"`
 
+	born  bool
 	owner *Owner
 	dirs  layout
 	// members is the one slice that both the log and the members bucket are
@@ -43,7 +47,8 @@ type File struct {
 	Size int64 `json:"size"`
 }
 
-// New makes the plan for spec. It reads and writes nothing. An error is of kind
+// New makes the plan for spec, with the cluster ID that etcd itself would compute;
+// Born gives it that of a birth. It reads and writes nothing. An error is of kind
 // Invalid and names the member and the value.
 func New(spec Spec) (*Plan, error) {
 	dirs, err := newLayout(spec.DataDir, spec.WALDir)
@@ -63,7 +68,6 @@ func New(spec Spec) (*Plan, error) {
 		Token:     spec.Token,
 		DataDir:   dirs.data,
 		WALDir:    dirs.wal,
-		Pending:   spec.Pending,
 		owner:     spec.Owner,
 		dirs:      dirs,
 		members:   members,
@@ -79,14 +83,42 @@ func New(spec Spec) (*Plan, error) {
 	if !found {
 		return nil, invalid("the member to seed, %q, is not among the %d members %s", spec.Self, len(members), names(members))
 	}
+	return p, p.listFiles()
+}
+
+// listFiles fills Files.
+func (p *Plan) listFiles() error {
+	record, err := p.Record().text()
+	if err != nil {
+		return err
+	}
 	p.Files = []File{
-		{Path: filepath.Join(dirs.data, dbFile), Size: dbSize(members)},
-		{Path: filepath.Join(dirs.wal, raftlog.FirstSegment), Size: raftlog.SegmentSize()},
+		{Path: filepath.Join(p.dirs.data, dbFile), Size: dbSize(p.members)},
+		{Path: filepath.Join(p.dirs.wal, raftlog.FirstSegment), Size: raftlog.SegmentSize()},
+		{Path: filepath.Join(p.dirs.data, recordFileName), Size: int64(len(record))},
 	}
 	if p.Pending {
-		p.Files = append(p.Files, File{Path: filepath.Join(dirs.data, pendingFile), Size: int64(len(pendingText))})
+		p.Files = append(p.Files, File{Path: filepath.Join(p.dirs.data, p.mark()), Size: int64(len(pendingText))})
 	}
-	return p, nil
+	return nil
+}
+
+// mark is the path in the data-dir of the mark "not released yet".
+func (p *Plan) mark() string { return filepath.Join(memberDir, markName(p.ClusterID)) }
+
+// Born is the plan with the cluster ID of a birth on the disks of r: a copy. With
+// pending the seed is not released yet; without it, r must have one seat only.
+// Apply refuses a roster that does not fit the plan.
+func (p *Plan) Born(r Roster, pending bool) *Plan {
+	b := *p
+	b.born, b.Pending = true, pending
+	b.Roster = slices.Clone(r)
+	b.ClusterID = types.ID(r.ClusterID(p.Digest()))
+	b.DiskID = r.Disk(p.MemberID.String())
+	if err := b.listFiles(); err != nil { // a record is always written as JSON
+		b.Files = nil
+	}
+	return &b
 }
 
 // clusterID derives the cluster's ID from the members' IDs, as etcd does.
@@ -150,6 +182,9 @@ func (p *Plan) String() string {
 			fmt.Fprintf(&b, "  client %s", strings.Join(m.ClientURLs, ","))
 		}
 		b.WriteString("\n")
+	}
+	if p.born {
+		fmt.Fprintf(&b, "disk %s\n", p.DiskID)
 	}
 	b.WriteString("files\n")
 	for _, f := range p.Files {

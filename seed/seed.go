@@ -30,9 +30,6 @@ type Spec struct {
 	MaxLearners int
 	// Owner nil: the owner of DataDir (or of its nearest existing parent).
 	Owner *Owner
-	// Pending makes the seed appear together with the file that says "not
-	// released yet" (see Release).
-	Pending bool
 }
 
 // Kind is what a data directory is.
@@ -65,8 +62,21 @@ type State struct {
 
 	// Pristine: term 1, vote 0, last index N: no etcd has run on it.
 	Pristine bool `json:"pristine"`
-	// Pending: the seed is committed but not released.
+	// Pending: the seed is committed but not released. Without a Record it is one
+	// of the first edition.
 	Pending bool `json:"pending"`
+	// DiskID is the ID of an Empty directory, the same in a separate wal-dir;
+	// "" where nothing is prepared.
+	DiskID DiskID `json:"diskID,omitempty"`
+	// Unfinished: a commit was cut short between its two renames (Empty only).
+	// Clean completes it, or takes it back.
+	Unfinished bool `json:"unfinished,omitempty"`
+	// Record says how the directory was seeded; nil where it has no record.
+	Record *Record `json:"record,omitempty"`
+	// RecordProblem says why a record that is there cannot be used.
+	RecordProblem string `json:"recordProblem,omitempty"`
+	// Sight is what the directory was when it was examined (see Look).
+	Sight Sight `json:"-"`
 	// PackageDefault: a one-member cluster on localhost, as a distribution's
 	// package starts it at install.
 	PackageDefault bool `json:"packageDefault,omitempty"`

@@ -18,17 +18,23 @@ func Verify(dataDir, walDir string, deep bool) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, fd, err := examine(dirs)
-	if err != nil {
+	if dirs, err = dirs.resolved(); err != nil {
 		return nil, err
 	}
-	if st.Kind == Valid && deep {
-		err := verifyDeep(st, fd)
+	st, err := steady(dirs, func() (*State, error) {
+		st, fd, err := examine(dirs)
+		if err != nil || st.Kind != Valid || !deep {
+			return st, err
+		}
+		err = verifyDeep(st, fd)
 		if d, ok := errors.AsType[*damage](err); ok {
 			st.Kind, st.Reason, st.Pristine = Broken, d.reason, false
-		} else if err != nil {
-			return nil, err
+			err = nil
 		}
+		return st, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if st.Kind == Broken {
 		return st, damaged(st)

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	prefix = ".etcdinit-seed-"
+	// Prefix begins the name of every staging directory.
+	Prefix = ".etcdinit-seed-"
 	// Mark is the file that makes a staging directory ours.
 	Mark = "etcdinit-staging"
 
@@ -34,7 +35,7 @@ type Dir struct{ path string }
 func New(parent string) (*Dir, error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:])
-	d := &Dir{path: filepath.Join(parent, prefix+hex.EncodeToString(random[:]))}
+	d := &Dir{path: filepath.Join(parent, Prefix+hex.EncodeToString(random[:]))}
 	if err := mkdir(d.path); err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func (d *Dir) Remove() error { return Remove(d.path) }
 
 // Remove removes a staging directory that an earlier run left at path.
 func Remove(path string) error {
-	if !strings.HasPrefix(filepath.Base(path), prefix) {
+	if !strings.HasPrefix(filepath.Base(path), Prefix) {
 		return fmt.Errorf("%s: not a staging directory", path)
 	}
 	entries, err := os.ReadDir(path)
@@ -185,7 +186,7 @@ func Remove(path string) error {
 // Ours tells whether the directory at path is a staging directory of this
 // program: by its name and its mark, or by its name where it is empty.
 func Ours(path string) bool {
-	id, ok := strings.CutPrefix(filepath.Base(path), prefix)
+	id, ok := strings.CutPrefix(filepath.Base(path), Prefix)
 	if raw, err := hex.DecodeString(id); !ok || err != nil || len(raw) != 8 {
 		return false
 	}
@@ -206,6 +207,26 @@ func SyncDir(path string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
+}
+
+// SyncFile makes a file's content durable. It opens it for reading only.
+func SyncFile(path string) error { return SyncDir(path) }
+
+// SyncParent makes the entry of path in its parent durable, where this user may
+// open the parent.
+func SyncParent(path string) error {
+	if err := SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
+// MakeDir makes one directory with its owner. It fails if path is there.
+func MakeDir(path string, owner *Owner) error {
+	if err := mkdir(path); err != nil {
+		return err
+	}
+	return settle(path, dirMode, owner)
 }
 
 // MkdirAll makes path and its missing parents, each durable in its own parent,
@@ -265,13 +286,24 @@ func Unmake(made []string) {
 	}
 }
 
-// renameAbsent is Rename for file systems that cannot refuse to replace: under
-// the directory's lock the look before is as good.
+// renameAbsent is Rename for file systems that cannot refuse to replace. A
+// directory never replaces one that is not empty. A file gets its new name as a
+// second one, which fails where the name is taken; where there are no second
+// names, the look before is as good under the directory's lock.
 func renameAbsent(oldpath, newpath string) error {
 	if _, err := os.Lstat(newpath); err == nil {
 		return &os.LinkError{Op: "rename", Old: oldpath, New: newpath, Err: fs.ErrExist}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	if info, err := os.Lstat(oldpath); err == nil && info.Mode().IsRegular() {
+		err = os.Link(oldpath, newpath)
+		if err == nil {
+			return os.Remove(oldpath)
+		}
+		if errors.Is(err, fs.ErrExist) {
+			return err
+		}
 	}
 	return os.Rename(oldpath, newpath)
 }

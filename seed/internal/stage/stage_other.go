@@ -25,6 +25,15 @@ func (l *Lock) Release() error { return nil }
 // OwnerOf is not known here.
 func OwnerOf(fs.FileInfo) (Owner, bool) { return Owner{}, false }
 
+// ID is not known here.
+type ID struct{ there bool }
+
+// Known tells whether the ID is of something that is there.
+func (id ID) Known() bool { return id.there }
+
+// IDOf says no more than that something is there.
+func IDOf(fs.FileInfo) ID { return ID{true} }
+
 // SameDevice is not supported here.
 func SameDevice(string, string) (bool, error) { return false, errors.ErrUnsupported }
 

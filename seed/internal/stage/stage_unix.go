@@ -71,6 +71,21 @@ func OwnerOf(info fs.FileInfo) (Owner, bool) {
 	return Owner{UID: int(st.Uid), GID: int(st.Gid)}, true
 }
 
+// ID is the identity of a file or directory; the zero value is for what is not there.
+type ID struct{ dev, ino uint64 }
+
+// Known tells whether the ID is of something that is there.
+func (id ID) Known() bool { return id != ID{} }
+
+// IDOf returns the identity of what info describes.
+func IDOf(info fs.FileInfo) ID {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return ID{}
+	}
+	return ID{uint64(st.Dev), uint64(st.Ino)} //nolint:gosec,unconvert // their types differ by platform
+}
+
 // SameDevice tells whether two paths lie on one file system.
 func SameDevice(a, b string) (bool, error) {
 	var sa, sb unix.Stat_t

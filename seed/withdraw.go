@@ -1,0 +1,164 @@
+package seed
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+
+	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
+	"github.com/etcdinit/etcdinit/seed/internal/stage"
+)
+
+// Withdraw moves a pending seed that no etcd has run on aside, and returns where
+// its parts are; nothing is deleted. Afterwards the directory is Empty, without a
+// disk ID. The caller must have the proof that no write can have been acknowledged.
+//
+// With a separate wal-dir the mark of an unfinished seed goes back into member/
+// first, then the segment moves, then member/: where that is cut short, Inspect
+// knows what is left as a pending seed, or as half of one.
+func Withdraw(dataDir, walDir string, log *zap.Logger) (aside []string, err error) {
+	if !stage.Supported {
+		return nil, unsupported("withdrawing a seed")
+	}
+	dirs, err := newLayout(dataDir, walDir)
+	if err == nil {
+		dirs, err = dirs.resolved()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err = withdrawable(dirs); err != nil { // what is refused is not touched
+		return nil, err
+	}
+	var held locks
+	defer func() { err = errors.Join(err, held.release()) }()
+	for _, dir := range dirs.all() {
+		if _, err = held.acquire(dir); err != nil {
+			return nil, explainWithdraw(dirs, err)
+		}
+	}
+	if _, err = clean(dirs); err != nil {
+		return nil, explainWithdraw(dirs, err)
+	}
+	st, err := withdrawable(dirs)
+	if err != nil {
+		return nil, err
+	}
+	w := &withdrawal{dirs: dirs, st: st}
+	if err := w.run(); err != nil {
+		return w.aside, explainWithdraw(dirs, err)
+	}
+	log.Info("withdrew pending seed", zap.String("dir", dirs.data), zap.Stringer("cluster_id", st.ClusterID), zap.Strings("aside", w.aside))
+	return w.aside, nil
+}
+
+func explainWithdraw(dirs layout, err error) error {
+	if _, ok := errors.AsType[*Error](err); ok {
+		return err
+	}
+	return &Error{Kind: Write, Msg: "cannot withdraw the seed in " + dirs.data, Err: err}
+}
+
+// withdrawable lets nothing pass but a pending seed on which no etcd has run.
+func withdrawable(dirs layout) (*State, error) {
+	st, err := steady(dirs, func() (*State, error) {
+		st, _, err := examine(dirs)
+		return st, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case st.Kind == Broken:
+		return nil, damaged(st)
+	case st.Kind == Empty:
+		return nil, &Error{Kind: Foreign, Msg: st.DataDir + " holds no seed to withdraw; nothing was changed"}
+	case !st.Pristine:
+		return nil, &Error{Kind: Foreign, Msg: "an etcd has run in " + st.DataDir + ": its data is not withdrawn; nothing was changed"}
+	case !st.Pending:
+		return nil, &Error{Kind: Foreign, Msg: "the seed in " + st.DataDir + " is released, and cannot be withdrawn; nothing was changed"}
+	}
+	return st, nil
+}
+
+// withdrawal is one run of Withdraw under the locks.
+type withdrawal struct {
+	dirs  layout
+	st    *State
+	aside []string
+}
+
+func (w *withdrawal) run() (err error) {
+	member := filepath.Join(w.dirs.data, memberDir)
+	h, err := stage.OpenHandle(member)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	if err := sameSeed(w.st, h); err != nil {
+		return err
+	}
+	if w.dirs.separate {
+		if err := h.WriteFile(filepath.Base(halfFile), halfText); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := h.Sync(); err != nil {
+			return err
+		}
+		segment := filepath.Join(w.dirs.wal, raftlog.FirstSegment)
+		if err := w.move(w.dirs.wal, segment, raftlog.FirstSegment); err != nil {
+			return err
+		}
+	}
+	if err := w.move(w.dirs.data, member, memberDir); err != nil {
+		return err
+	}
+	return w.mine(h, member)
+}
+
+// mine: what was moved is what was looked at, and nobody has released it
+// meanwhile. If not, it goes back.
+func (w *withdrawal) mine(h *stage.Handle, member string) error {
+	moved := filepath.Join(w.aside[len(w.aside)-1], memberDir)
+	info, err := os.Lstat(moved)
+	if err == nil && stage.IDOf(info) == h.ID() && h.Has(w.mark()) {
+		return nil
+	}
+	return errors.Join(otherNow(w.st, err), stage.Rename(moved, member))
+}
+
+func (w *withdrawal) mark() string { return marksOf(w.st)[0] }
+
+// move renames path into a fresh directory in dir, durably.
+func (w *withdrawal) move(dir, path, name string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	target := ""
+	for n := 1; target == ""; n++ {
+		try := filepath.Join(dir, asidePrefix+w.st.ClusterID.String())
+		if n > 1 {
+			try += fmt.Sprintf("-%d", n)
+		}
+		err := stage.MakeDir(try, inherited(info))
+		switch {
+		case err == nil:
+			target = try
+		case !errors.Is(err, fs.ErrExist):
+			return err
+		}
+	}
+	if err := stage.SyncDir(dir); err != nil {
+		return err
+	}
+	if err := stage.Rename(path, filepath.Join(target, name)); err != nil {
+		return err
+	}
+	w.aside = append(w.aside, target)
+	return errors.Join(stage.SyncDir(target), stage.SyncDir(dir))
+}
