@@ -154,7 +154,7 @@ func (a *apply) refuse(st *State) error {
 				st.DataDir, st.MemberID, st.ClusterID, a.MemberID)}
 		}
 	}
-	return &Error{Kind: Busy, Msg: st.DataDir + " was initialised by another process meanwhile; run again to use it"}
+	return &Error{Kind: Changed, Msg: st.DataDir + " was initialised by another process meanwhile; run again to use it"}
 }
 
 func (a *apply) mkdir(path string) error {

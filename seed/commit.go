@@ -135,7 +135,7 @@ func (a *apply) lost(path string, err error) error {
 	if a.disk != "" && !exists(filepath.Join(a.dirs.data, memberDir)) {
 		return changed(a.DataDir)
 	}
-	return &Error{Kind: Busy, Msg: "another process has made " + path + " meanwhile: run again", Err: err}
+	return &Error{Kind: Changed, Msg: "another process has made " + path + " meanwhile: run again", Err: err}
 }
 
 // takeBack undoes the renames, the last one first: not durable is not committed. It

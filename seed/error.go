@@ -16,6 +16,9 @@ const (
 	Foreign
 	// Damaged means corrupt or half-written (status 44).
 	Damaged
+	// Changed means that the directory is not what it was when it was looked at:
+	// look again, and decide anew (status 32 where nobody does).
+	Changed
 )
 
 // Error is one line: what was attempted, the path, what was seen, what to do.

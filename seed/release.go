@@ -62,11 +62,11 @@ func confirm(dirs layout, st *State) error {
 			return err
 		}
 		if len(t.paths()) > 0 {
-			return &Error{Kind: Busy, Msg: "the seed in " + st.DataDir + " is not finished: its disk ID is still there"}
+			return &Error{Kind: Changed, Msg: "the seed in " + st.DataDir + " is not finished: its disk ID is still there"}
 		}
 		return confirmSeed(dirs, st)
 	}
-	return &Error{Kind: Busy, Msg: st.DataDir + " holds nothing to be made durable"}
+	return &Error{Kind: Changed, Msg: st.DataDir + " holds nothing to be made durable"}
 }
 
 func confirmSeed(dirs layout, st *State) error {
@@ -105,7 +105,7 @@ func confirmSeed(dirs layout, st *State) error {
 
 // otherNow: the caller has to inspect again, and to decide anew.
 func otherNow(st *State, cause error) error {
-	return &Error{Kind: Busy, Msg: st.DataDir + " has changed since it was inspected: run again", Err: cause}
+	return &Error{Kind: Changed, Msg: st.DataDir + " has changed since it was inspected: run again", Err: cause}
 }
 
 // Release removes the mark "not released yet" durably, and only from the very
@@ -151,7 +151,7 @@ func withMember(st *State, what string, fn func(*stage.Handle) error) (err error
 		return unsupported("releasing a seed")
 	}
 	if st.Kind != Valid || !st.Sight.member.Known() {
-		return &Error{Kind: Busy, Msg: st.DataDir + " holds no seed to " + what}
+		return &Error{Kind: Changed, Msg: st.DataDir + " holds no seed to " + what}
 	}
 	path := filepath.Join(st.DataDir, memberDir)
 	h, err := stage.OpenHandle(path)

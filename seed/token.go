@@ -267,7 +267,7 @@ func (a *apply) identify() (DiskID, error) {
 			return "", err
 		}
 	}
-	return "", &Error{Kind: Busy, Msg: "another process gives " + a.DataDir + " its disk ID at the same time"}
+	return "", &Error{Kind: Changed, Msg: "another process gives " + a.DataDir + " its disk ID at the same time"}
 }
 
 func (a *apply) openStages() (err error) {
@@ -445,7 +445,7 @@ func (a *apply) choose() error {
 }
 
 func changed(dir string) error {
-	return &Error{Kind: Busy, Msg: "the disk ID changed meanwhile in " + dir + ": run again"}
+	return &Error{Kind: Changed, Msg: "the disk ID changed meanwhile in " + dir + ": run again"}
 }
 
 // checkBirth refuses a plan that Born made of what does not fit.

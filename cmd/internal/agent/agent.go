@@ -120,11 +120,11 @@ type agent struct {
 	spans    []Span
 	told     map[string]bool // warnings that were given
 
-	state    *seed.State // the directory at the last look
+	state    *seed.State                // the directory at the last look
 	sight    atomic.Pointer[seed.Sight] // of state; also read where peers are answered
-	disk     Disk        // what state means
-	released bool        // this run has removed the mark
-	seeded   bool        // this run has written the seed
+	disk     Disk                       // what state means
+	released bool                       // this run has removed the mark
+	seeded   bool                       // this run has written the seed
 
 	found   *Found     // discovery's last whole answer with this node in it; nil: none
 	plan    *seed.Plan // of an empty directory: what it would hold; of a pending one: what it holds
@@ -132,12 +132,12 @@ type agent struct {
 	other   error  // RecordsOther: the refusal; RecordsNobody: what discovery said
 	remark  string // for the message of a restart
 
-	lookout *lookout            // looks the records up while the agent waits
-	barrier *rendezvous.Barrier // nil: nobody is answered
-	foreseen Action             // of a dry run
-	view    rendezvous.View
-	asked   bool          // view is of a round since the last step
-	began   time.Duration // when that round began, since boot
+	lookout  *lookout            // looks the records up while the agent waits
+	barrier  *rendezvous.Barrier // nil: nobody is answered
+	foreseen Action              // of a dry run
+	view     rendezvous.View
+	asked    bool          // view is of a round since the last step
+	began    time.Duration // when that round began, since boot
 	pause    time.Duration // the last wait for news
 	proof    pendingProof  // for the words of a roster that cannot be completed
 }
@@ -197,15 +197,15 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	case StepWait:
 		return false, a.wait(ctx, out)
 	case StepPrepare:
-		return false, a.prepare()
+		return false, a.hushed(a.prepare)
 	case StepCommit:
-		return false, a.commit(ctx)
+		return false, a.hushed(func() error { return a.commit(ctx) })
 	case StepSeedAlone:
 		return false, a.seedAlone(ctx, out)
 	case StepRelease:
-		return false, a.release(out)
+		return false, a.hushed(func() error { return a.release(out) })
 	case StepRevoke:
-		return true, a.revoke(out)
+		return true, a.hushed(func() error { return a.revoke(out) })
 	case StepKeep:
 		a.farewell(ctx)
 		return true, nil
@@ -213,6 +213,15 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return true, a.refusal(ctx, out)
 	}
 	return true, fmt.Errorf("no act for the step %q", out.Step)
+}
+
+// hushed makes a step that changes the directory. Peers that ask meanwhile hear of
+// the directory that it leaves.
+func (a *agent) hushed(step func() error) error {
+	if a.barrier == nil {
+		return step()
+	}
+	return a.barrier.Act(step)
 }
 
 // input is what is known, for the decision.

@@ -37,7 +37,9 @@ func (a *agent) meet(ctx context.Context) error {
 	cfg := a.barrierConfig()
 	open := rendezvous.Open
 	if a.dry || a.disk == DiskFirst {
-		open = func(_ context.Context, cfg rendezvous.Config) (*rendezvous.Barrier, error) { return rendezvous.New(cfg) }
+		open = func(_ context.Context, cfg rendezvous.Config) (*rendezvous.Barrier, error) {
+			return rendezvous.New(cfg)
+		}
 	} else if !isEmpty(a.disk) || a.disk == DiskPrepared {
 		if err := seed.Confirm(a.state); err != nil { // durable before it is said
 			return err

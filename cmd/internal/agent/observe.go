@@ -222,7 +222,9 @@ func (a *agent) committed() string {
 }
 
 // expired reports whether --timeout has passed.
-func expired(ctx context.Context) bool { return errors.Is(context.Cause(ctx), context.DeadlineExceeded) }
+func expired(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
 
 // deadline bounds ctx by --timeout.
 func (a *agent) deadline(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -56,6 +56,9 @@ func (a *agent) words(p *rendezvous.PeerView) string {
 	case rendezvous.Differs:
 		return name + " plans another cluster (" + string(last.Answer.State) + ", at " + last.Addr + "): " + a.planDiff(last.Answer.Members)
 	case rendezvous.IsWaiting:
+		if a.disk == DiskPending {
+			return a.lostSeat(p)
+		}
 		return name + " has not committed yet (it is there, at " + url + ")"
 	case rendezvous.IsPrepared:
 		return a.preparedWords(p, url)
@@ -77,11 +80,13 @@ func (a *agent) memberWords(last *rendezvous.Sighting) string {
 // got at whose URL.
 func (a *agent) preparedWords(p *rendezvous.PeerView, url string) string {
 	name, theirs := p.Member.Name, p.Last.Answer.Proposal
-	if theirs == nil {
-		return name + " has not committed yet (it does not see all members, at " + url + ")"
-	}
-	if a.disk == DiskPending || a.disk == DiskFirst {
+	switch {
+	case a.disk == DiskPending && a.view.Roster.Disk(string(p.Member.ID)) != p.Last.Answer.Disk:
 		return a.lostSeat(p)
+	case theirs == nil:
+		return name + " has not committed yet (it does not see all members, at " + url + ")"
+	case a.disk == DiskPending || a.disk == DiskFirst:
+		return name + " has not committed yet (it is prepared, at " + url + ")"
 	}
 	if mine := a.view.Plan.Me(); len(theirs) > 0 {
 		for _, s := range theirs {
@@ -124,8 +129,8 @@ func (a *agent) boundWords(p *rendezvous.PeerView, url string) string {
 
 // lostSeat says that a disk of my roster is not where it was.
 func (a *agent) lostSeat(p *rendezvous.PeerView) string {
-	return fmt.Sprintf("the roster of this seed names disk %s for %s, and at %s (%s) answers disk %s: the one was lost, or moved from its name, after this member had committed",
-		a.view.Roster.Disk(string(p.Member.ID)), p.Member.Name, p.Last.URL, p.Last.Addr, p.Last.Answer.Disk)
+	return fmt.Sprintf("the roster of this seed names disk %s for %s, and at %s (%s) answers %s: the first one was lost, or moved from its name, after this member had committed",
+		a.view.Roster.Disk(string(p.Member.ID)), p.Member.Name, p.Last.URL, p.Last.Addr, otherDisk(p.Last.Answer.Disk))
 }
 
 // ownWords says what is strange about this member's own URL; "" where it leads
@@ -164,6 +169,13 @@ func (a *agent) reached() bool {
 		return slices.ContainsFunc(p.Last.Answer.Proposal, func(s rendezvous.Seat) bool { return s.Disk == a.view.Disk && s.Disk != "" }) ||
 			p.Bound
 	})
+}
+
+func otherDisk(d seed.DiskID) string {
+	if d == "" {
+		return "an empty disk"
+	}
+	return "disk " + string(d)
 }
 
 func orNone(d seed.DiskID) string {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/term"
 
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/discovery/dns"
 	"github.com/etcdinit/etcdinit/discovery/execplugin"
@@ -84,8 +85,13 @@ func (a *app) fail(err error, status int) {
 			a.log.Warn("the report could not be written", zap.Error(rerr))
 		}
 	}
+	var commands []string
+	reason := ""
+	if e := exit.Refusal(err); e != nil {
+		commands, reason = e.Commands, e.Reason
+	}
 	if a.json {
-		a.log.Error(msg, zap.Int("status", status))
+		a.log.Error(msg, zap.Int("status", status), zap.String("reason", reason), zap.Strings("commands", commands))
 		return
 	}
 	prefix := "etcdinit: "
@@ -93,6 +99,9 @@ func (a *app) fail(err error, status int) {
 		prefix = "\x1b[31metcdinit:\x1b[0m "
 	}
 	fmt.Fprintln(a.Err, prefix+msg)
+	for i, command := range commands {
+		fmt.Fprintf(a.Err, "  %d. %s\n", i+1, command)
+	}
 }
 
 func (a *app) cli() *cli.App {
@@ -132,6 +141,7 @@ Everything else has an ETCDINIT_* variable.`,
 			a.inspectCommand(),
 			a.verifyCommand(),
 			a.execCommand(),
+			a.withdrawCommand(),
 			a.pluginsCommand(),
 			a.completionCommand(),
 			a.versionCommand(),

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // become replaces this process by etcd. A resolved configuration needs no file
@@ -22,7 +23,7 @@ func (a *app) become(cfg agent.Config, r *agent.Result, path string, command []s
 			return err
 		}
 		if resolved, err = inMemory(data); err != nil {
-			return &agent.Error{Kind: agent.Output, Msg: "hand the resolved configuration over in memory (name a place for it with --config-out)", Err: err}
+			return &exit.Error{Status: exit.Write, Reason: "output", Msg: "hand the resolved configuration over in memory (name a place for it with --config-out)", Err: err}
 		}
 	}
 	argv, env, err := cfg.Etcd.Exec(r.Handoff, command, a.Environ, resolved)

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 func (a *app) initCommand() *cli.Command {
@@ -82,5 +83,5 @@ func unprinted(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &agent.Error{Kind: agent.Output, Msg: "print the result", Err: err}
+	return &exit.Error{Status: exit.Write, Reason: "output", Msg: "print the result", Err: err}
 }

@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/seed"
 )
@@ -55,26 +55,25 @@ func statusOf(err error) int {
 	case errors.As(err, &stopped):
 		return statusTerminated
 	}
+	if e := exit.Refusal(err); e != nil {
+		return int(e.Status)
+	}
 	switch kindOf(err) {
-	case agent.Settings, seed.Invalid, discovery.Config, usage:
+	case seed.Invalid, discovery.Config, usage:
 		return statusConfig
 	case discovery.Retry:
 		return statusIncomplete
-	case seed.Write, agent.Output:
+	case seed.Write:
 		return statusWrite
-	case seed.Busy:
+	case seed.Busy, seed.Changed:
 		return statusBusy
 	case discovery.Plugin:
 		return statusPlugin
-	case agent.Disagree:
-		return statusDisagree
 	case discovery.Unusable:
 		return statusUnusable
 	case discovery.NotSelf:
 		return statusSelf
-	case agent.Unsafe:
-		return statusUnsafe
-	case agent.Foreign, seed.Foreign:
+	case seed.Foreign:
 		return statusForeign
 	case seed.Damaged:
 		return statusDamaged
@@ -89,15 +88,12 @@ const usage = "usage"
 // kindOf returns the kind of the outermost error that has one, else nil.
 func kindOf(err error) any {
 	var (
-		refused *agent.Error
-		seeded  *seed.Error
-		found   *discovery.Error
-		config  *etcdconf.Error
-		bad     usageError
+		seeded *seed.Error
+		found  *discovery.Error
+		config *etcdconf.Error
+		bad    usageError
 	)
 	switch {
-	case errors.As(err, &refused):
-		return refused.Kind
 	case errors.As(err, &seeded):
 		return seeded.Kind
 	case errors.As(err, &found):

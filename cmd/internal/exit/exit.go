@@ -96,7 +96,7 @@ func ofSeed(kind seed.ErrorKind) Status {
 		return Config
 	case seed.Write:
 		return Write
-	case seed.Busy:
+	case seed.Busy, seed.Changed:
 		return Busy
 	case seed.Foreign:
 		return Foreign

@@ -43,6 +43,8 @@ type Barrier struct {
 	news   chan struct{}
 	wakes  *rate.Limiter // bounds how often strangers can make this agent look
 
+	acting sync.Mutex // held while the directory changes: peers wait for what it becomes
+
 	mu      sync.Mutex
 	machine Machine
 	mute    bool        // the directory has changed: nothing is said of it
@@ -178,12 +180,12 @@ func (b *Barrier) step(next func(Machine) Machine) {
 	b.mute = false
 }
 
-// Mute makes the agent answer nobody until its next step: while the directory is
-// not what was said of it.
-func (b *Barrier) Mute() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mute = true
+// Act makes a step: peers that ask in the meantime get their answer after it,
+// and of what the directory is then.
+func (b *Barrier) Act(step func() error) error {
+	b.acting.Lock()
+	defer b.acting.Unlock()
+	return step()
 }
 
 // News is sent to when a peer came that is not what it was when last dialled,
@@ -193,6 +195,8 @@ func (b *Barrier) News() <-chan struct{} { return b.news }
 
 // answer tells a peer what this agent is, and remembers who came.
 func (b *Barrier) answer(c call, known bool) (*Answer, func()) {
+	b.acting.Lock()
+	defer b.acting.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.mute {
