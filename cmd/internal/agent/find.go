@@ -66,6 +66,7 @@ func (a *agent) findPlan(ctx context.Context) error {
 	}
 	a.found, a.plan = &found, plan
 	a.adviseOn(found, plan)
+	a.rehearse()
 	return nil
 }
 

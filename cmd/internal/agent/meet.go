@@ -23,7 +23,9 @@ func (a *agent) meet(ctx context.Context) error {
 	if a.barrier != nil {
 		return nil
 	}
-	a.rehearse()
+	if !isEmpty(a.disk) {
+		a.rehearse()
+	}
 	if a.lookout == nil {
 		look := func(ctx context.Context) (Found, error) { return Found{}, errors.New("no discovery source") }
 		if provider, err := a.Registry.Open(a.Source, a.env()); err == nil {
