@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -19,6 +20,9 @@ import (
 // result ends a run that was not refused: the handoff is written, unless it is a
 // dry run.
 func (a *agent) result() (*Result, error) {
+	if !a.met.IsZero() {
+		a.spans = append(a.spans, Span{Step: "rendezvous", Start: a.met, Ms: float64(time.Since(a.met).Microseconds()) / 1000})
+	}
 	r := a.outcome()
 	if !a.dry {
 		if err := a.handOver(r); err != nil {

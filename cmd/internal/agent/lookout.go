@@ -43,7 +43,7 @@ type lookout struct {
 // newLookout starts one that asks by look.
 func newLookout(ctx context.Context, log *zap.Logger, look func(context.Context) (Found, error)) *lookout {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &lookout{ask: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{})}
+	l := &lookout{ask: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}), asked: time.Now()}
 	go func() {
 		defer close(l.done)
 		for {

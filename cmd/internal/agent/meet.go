@@ -55,6 +55,9 @@ func (a *agent) meet(ctx context.Context) error {
 		return settings("listen-peer-urls", "cannot answer the peers on this member's listen-peer-urls", err)
 	}
 	a.barrier = b
+	if a.met.IsZero() {
+		a.met = time.Now()
+	}
 	return nil
 }
 

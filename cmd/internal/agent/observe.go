@@ -27,7 +27,6 @@ func (a *agent) observe(ctx context.Context) error {
 	if a.barrier == nil || a.records == RecordsUnasked && a.disk != DiskReleased && !isEmpty(a.disk) {
 		return nil
 	}
-	defer a.span("round")()
 	a.began = bootTime()
 	round, cancel := a.lookout.bounded(ctx)
 	view := a.barrier.Round(round)

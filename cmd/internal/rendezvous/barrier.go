@@ -49,7 +49,8 @@ type Barrier struct {
 	machine Machine
 	mute    bool        // the directory has changed: nothing is said of it
 	called  map[ID]call // what came since the last round began
-	heard   map[ID]time.Duration
+	heard   map[ID]time.Duration // when a peer has called
+	began   time.Duration        // when the last round began
 	told    map[ID]bool // who has come since this agent is committed
 	came    chan struct{}
 }
@@ -109,6 +110,7 @@ func (b *Barrier) Round(ctx context.Context) View {
 	b.mu.Lock()
 	plan, c := b.machine.Plan, b.call()
 	clear(b.called) // the round sees what they told
+	b.began = b.clock()
 	b.mu.Unlock()
 	r := b.prober.round(ctx, plan, c)
 	b.mu.Lock()
@@ -131,7 +133,7 @@ func (b *Barrier) view() View {
 	v := b.machine.View()
 	for i := range v.Peers {
 		at, heard := b.heard[v.Peers[i].Member.ID]
-		v.Peers[i].Called = v.Peers[i].Now == Silent && heard && b.clock()-at < lately
+		v.Peers[i].Called = v.Peers[i].Now == Silent && heard && at < b.began && b.clock()-at < lately
 	}
 	return v
 }

@@ -187,7 +187,8 @@ type PeerView struct {
 	// Firm: an etcd of my cluster gave one and the same list in two looks that
 	// were a second apart, or a list in which all others have published.
 	Firm bool
-	// Called: it has called this agent, and was silent when it was dialled.
+	// Called: it has called this agent, and was silent when it was dialled after
+	// that.
 	Called bool
 	Last   Sighting
 }
