@@ -135,6 +135,7 @@ type agent struct {
 	lookout  *lookout            // looks the records up while the agent waits
 	barrier  *rendezvous.Barrier // nil: nobody is answered
 	foreseen Action              // of a dry run
+	met      time.Time           // when the barrier was opened
 	view     rendezvous.View
 	asked    bool          // view is of a round since the last step
 	began    time.Duration // when that round began, since boot

@@ -47,11 +47,11 @@ type Barrier struct {
 
 	mu      sync.Mutex
 	machine Machine
-	mute    bool        // the directory has changed: nothing is said of it
-	called  map[ID]call // what came since the last round began
+	mute    bool                 // the directory has changed: nothing is said of it
+	called  map[ID]call          // what came since the last round began
 	heard   map[ID]time.Duration // when a peer has called
 	began   time.Duration        // when the last round began
-	told    map[ID]bool // who has come since this agent is committed
+	told    map[ID]bool          // who has come since this agent is committed
 	came    chan struct{}
 }
 
