@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -62,12 +63,22 @@ func (a *app) runInit(c *cli.Context) error {
 		return a.printJSON(r)
 	}
 	if r.Plan != nil && c.Bool("dry-run") {
-		if _, err = fmt.Fprint(a.Out, r.Plan.String()); err != nil {
+		if _, err = fmt.Fprint(a.Out, planText(r)); err != nil {
 			return unprinted(err)
 		}
 	}
 	_, err = fmt.Fprintln(a.Out, r.Message)
 	return unprinted(err)
+}
+
+// planText says what would be written. The cluster ID of a birth names disks that
+// are not known before all members are there.
+func planText(r *agent.Result) string {
+	text := r.Plan.String()
+	if _, rest, ok := strings.Cut(text, ","); ok && r.ClusterID == "" {
+		return "cluster (its ID is made at the birth)," + rest
+	}
+	return text
 }
 
 // printJSON prints one indented document.

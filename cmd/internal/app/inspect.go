@@ -124,6 +124,20 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 			row("", memberWords(m))
 		}
 	}
+	if s.DiskID != "" {
+		row("disk ID", string(s.DiskID))
+	}
+	if r := s.Record; r != nil {
+		row("seeded as", recordWords(r))
+		for _, seat := range r.Roster {
+			row("", seat.Member+" disk "+string(seat.Disk))
+		}
+		row("token", r.Token)
+		row("plan digest", r.PlanDigest)
+	}
+	if s.RecordProblem != "" {
+		row("record", s.RecordProblem)
+	}
 	for _, l := range []struct {
 		name  string
 		paths []string
@@ -133,6 +147,14 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 		}
 	}
 	return unprinted(w.Flush())
+}
+
+// recordWords says how a directory was seeded.
+func recordWords(r *seed.Record) string {
+	if r.Kind == seed.RecordComputed {
+		return r.Name + ", with the cluster ID that etcd computes (--bootstrap-quorum=none)"
+	}
+	return fmt.Sprintf("%s, born together with %d disks", r.Name, len(r.Roster)-1)
 }
 
 func member(s *seed.State) string {
@@ -146,6 +168,8 @@ func member(s *seed.State) string {
 func stateWords(s *seed.State) string {
 	words := string(s.Kind)
 	switch {
+	case s.Kind == seed.Empty && s.DiskID != "":
+		words += ", with a disk ID: a birth was prepared (prepared)"
 	case s.Kind == seed.Broken:
 		words += ": " + s.Reason
 	case slices.Contains(s.Removed, s.MemberID):
