@@ -154,7 +154,7 @@ func recordWords(r *seed.Record) string {
 	if r.Kind == seed.RecordComputed {
 		return r.Name + ", with the cluster ID that etcd computes (--bootstrap-quorum=none)"
 	}
-	return fmt.Sprintf("%s, born together with %d disks", r.Name, len(r.Roster)-1)
+	return fmt.Sprintf("%s, in a birth of %d", r.Name, len(r.Roster))
 }
 
 func member(s *seed.State) string {
