@@ -162,8 +162,8 @@ func TestLeftovers(t *testing.T) {
 func half(t *testing.T, data, wal string) {
 	t.Helper()
 	spec := trio(data, "m1")
-	spec.WALDir, spec.Pending = wal, true
-	mustApply(t, spec)
+	spec.WALDir = wal
+	mustBear(t, spec)
 	remove(t, filepath.Join(wal, firstSegment))
 	write(t, filepath.Join(data, "member", "etcdinit-no-wal-yet"), "etcdinit: this database waits for its write-ahead log\n")
 }
@@ -250,24 +250,6 @@ func TestHalfMarkStays(t *testing.T) {
 	}
 }
 
-func TestRelease(t *testing.T) {
-	dir := t.TempDir()
-	spec := trio(dir, "m1")
-	spec.Pending = true
-	mustApply(t, spec)
-	for range 2 {
-		if err := seed.Release(dir); err != nil {
-			t.Fatal(err)
-		}
-		if st, err := seed.Verify(dir, "", true); err != nil || st.Pending || !st.Pristine {
-			t.Errorf("%+v, %v", st, err)
-		}
-	}
-	if err := seed.Release(filepath.Join(dir, "nowhere")); err != nil {
-		t.Errorf("nothing to release: %v", err)
-	}
-}
-
 // TestLinkedWALDir: wal-dir may be another name of member/wal's place.
 func TestLinkedWALDir(t *testing.T) {
 	root := t.TempDir()
@@ -301,19 +283,19 @@ func TestCompare(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
 		edit           func(s *seed.Spec)
-		same, differs  bool
+		same, token    bool
 		added, removed int
 	}{
 		{"the same", func(*seed.Spec) {}, true, false, 0, 0},
 		{"another token (CF-01)", func(s *seed.Spec) { s.Token = "new" }, true, true, 0, 0},
-		{"a peer replaced (DL-10)", func(s *seed.Spec) { s.Members[2].PeerURLs = []string{"http://127.0.0.1:23804"} }, true, true, 1, 1},
+		{"a peer replaced (DL-10)", func(s *seed.Spec) { s.Members[2].PeerURLs = []string{"http://127.0.0.1:23804"} }, true, false, 1, 1},
 		{"grown (WB-58)", func(s *seed.Spec) {
 			s.Members = append(s.Members, seed.Member{Name: "m4", PeerURLs: []string{"http://127.0.0.1:23804"}})
-		}, true, true, 1, 0},
-		{"shrunk", func(s *seed.Spec) { s.Members = s.Members[:2] }, true, true, 0, 1},
+		}, true, false, 1, 0},
+		{"shrunk", func(s *seed.Spec) { s.Members = s.Members[:2] }, true, false, 0, 1},
 		{"renamed", func(s *seed.Spec) { s.Members[1].Name = "x" }, true, false, 0, 0},
 		{"wrong volume (DL-11)", func(s *seed.Spec) { s.Self = "m2" }, false, false, 0, 0},
-		{"own URL changed (WB-56)", func(s *seed.Spec) { s.Members[0].PeerURLs = []string{"http://127.0.0.1:23809"} }, false, true, 1, 1},
+		{"own URL changed (WB-56)", func(s *seed.Spec) { s.Members[0].PeerURLs = []string{"http://127.0.0.1:23809"} }, false, false, 1, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			spec := trio(dir, "m1")
@@ -323,7 +305,7 @@ func TestCompare(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := st.Compare(mustPlan(t, spec))
-			if c.SameMember != tc.same || c.ClusterDiffers != tc.differs || len(c.Added) != tc.added || len(c.Removed) != tc.removed {
+			if c.SameMember != tc.same || c.TokenDiffers != tc.token || len(c.Added) != tc.added || len(c.Removed) != tc.removed {
 				t.Errorf("%+v", c)
 			}
 			if c.StoredSelf.Name != "m1" || c.Wanted.Name != spec.Self {

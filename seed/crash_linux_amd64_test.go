@@ -135,7 +135,7 @@ func survived(t *testing.T, root string, spec seed.Spec, before []string) {
 		t.Errorf("after the second run: %v", err)
 		return
 	}
-	if st.Kind != seed.Valid || !st.Pristine || !st.Compare(p).SameMember || len(st.Leftovers) > 0 || st.Pending != spec.Pending {
+	if st.Kind != seed.Valid || !st.Pristine || !st.Compare(p).SameMember || len(st.Leftovers) > 0 {
 		t.Errorf("after the second run: %+v", st)
 	}
 	for _, dir := range []string{spec.DataDir, spec.WALDir} {
@@ -180,7 +180,6 @@ func TestCrash(t *testing.T) {
 	for i, l := range crashLayouts {
 		t.Run(l.name, func(t *testing.T) {
 			root, spec := arrange(t, i)
-			spec.Pending = true
 			whole := trace(t, helper{Spec: spec, Umask: -1}, root, action{})
 			if whole.status != 0 {
 				t.Fatalf("without interruption: status %d: %s", whole.status, whole.stderr)
@@ -262,7 +261,6 @@ func crashAt(t *testing.T, i int, act action) {
 	}
 	t.Run(what, func(t *testing.T) {
 		root, spec := arrange(t, i)
-		spec.Pending = true
 		before := snapshotTree(t, root, spec)
 		got := trace(t, helper{Spec: spec, Umask: -1}, root, act)
 		if !got.hit {

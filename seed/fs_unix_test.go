@@ -82,7 +82,7 @@ func openDir(t *testing.T) string {
 func modes(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, name := range []string{"member", "member/snap", "member/wal", "member/snap/db", "member/wal/" + firstSegment, "member/etcdinit-pending"} {
+	for _, name := range []string{"member", "member/snap", "member/wal", "member/snap/db", "member/wal/" + firstSegment, recordPath} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func wantModes(t *testing.T, dir, owner string) {
 	t.Helper()
 	for name, got := range modes(t, dir) {
 		want := "0600 " + owner
-		if !strings.Contains(filepath.Base(name), "db") && !strings.Contains(name, ".wal") && !strings.Contains(name, "pending") {
+		if !strings.Contains(filepath.Base(name), "db") && !strings.Contains(name, ".wal") && !strings.Contains(name, "json") {
 			want = "0700 " + owner
 		}
 		if got != want {
@@ -156,7 +156,7 @@ func TestOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 			spec := trio(dir, "m1")
-			spec.Pending, spec.Owner = true, tc.owner
+			spec.Owner = tc.owner
 			status, stderr := as(t, helper{Spec: spec, Umask: tc.umask}, tc.cred)
 			if status != tc.status {
 				t.Fatalf("status %d, want %d: %s", status, tc.status, stderr)

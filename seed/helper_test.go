@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 
+	"github.com/etcdinit/etcdinit/internal/birth"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -143,3 +145,64 @@ func edit(tb testing.TB, dataDir string, fn func(tx *bolt.Tx) error) {
 		tb.Fatal(err)
 	}
 }
+
+// mustInspect tells what is in a spec's directories.
+func mustInspect(tb testing.TB, spec seed.Spec) *seed.State {
+	tb.Helper()
+	st, err := seed.Inspect(spec.DataDir, spec.WALDir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return st
+}
+
+// mustPrepare gives a spec's directories their disk ID.
+func mustPrepare(tb testing.TB, spec seed.Spec) seed.DiskID {
+	tb.Helper()
+	if err := seed.Prepare(spec, nop); err != nil {
+		tb.Fatal(err)
+	}
+	st := mustInspect(tb, spec)
+	if st.Kind != seed.Empty || !st.DiskID.Valid() || len(st.Leftovers) > 0 {
+		tb.Fatalf("prepared: %+v", st)
+	}
+	return st.DiskID
+}
+
+// rosterOf seats a spec's members: its own on d, the others on made-up disks that
+// differ by fill.
+func rosterOf(tb testing.TB, spec seed.Spec, d seed.DiskID, fill string) seed.Roster {
+	tb.Helper()
+	p := mustPlan(tb, spec)
+	var seats []seed.Seat
+	for i, m := range p.Members {
+		disk := seed.DiskID(strings.Repeat(fill, 30) + fmt.Sprintf("%02d", i))
+		if m.ID == p.MemberID {
+			disk = d
+		}
+		seats = append(seats, seed.Seat{Member: m.ID.String(), Disk: disk})
+	}
+	return birth.Sort(seats)
+}
+
+// mustBear prepares a spec's directories, and commits a pending birth on them.
+func mustBear(tb testing.TB, spec seed.Spec) *seed.Plan {
+	tb.Helper()
+	return mustBearOn(tb, spec, mustPrepare(tb, spec), "a")
+}
+
+func mustBearOn(tb testing.TB, spec seed.Spec, d seed.DiskID, fill string) *seed.Plan {
+	tb.Helper()
+	p := mustPlan(tb, spec).Born(rosterOf(tb, spec, d, fill), true)
+	if err := p.Apply(tb.Context(), nop); err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// markOf is the path of a plan's mark "not released yet".
+func markOf(p *seed.Plan) string {
+	return filepath.Join(p.DataDir, "member", "etcdinit-pending-"+p.ClusterID.String())
+}
+
+const recordPath = "member/etcdinit-seed.json"

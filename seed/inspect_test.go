@@ -56,7 +56,8 @@ func TestInspect(t *testing.T) {
 			t.Helper()
 			if !st.Pristine || st.Pending || st.Self == nil || st.Self.Name != "m1" || len(st.Members) != 3 ||
 				st.MemberID != 0x4036b1db24775ea0 || st.ClusterID != 0x64d937c925e41b58 || st.Segments != 1 || st.PackageDefault ||
-				!slices.Equal(st.Self.ClientURLs, []string{"http://127.0.0.1:23791"}) {
+				!slices.Equal(st.Self.ClientURLs, []string{"http://127.0.0.1:23791"}) ||
+				st.Record == nil || st.Record.Kind != seed.RecordComputed {
 				t.Errorf("%+v", st)
 			}
 			// Only the own entry has client URLs: to etcd a member with some has run.
@@ -231,10 +232,8 @@ func TestInspect(t *testing.T) {
 		}},
 		{name: "marks of ours emptied (WB-61)", kind: seed.Valid, make: func(t *testing.T, data, _ string) {
 			t.Helper()
-			spec := trio(data, "m1")
-			spec.Pending = true
-			mustApply(t, spec)
-			write(t, data+"/member/etcdinit-pending", "")
+			p := mustBear(t, trio(data, "m1"))
+			write(t, markOf(p), "")
 		}, check: func(t *testing.T, st *seed.State, _, _ string) {
 			t.Helper()
 			if !st.Pending {

@@ -116,7 +116,6 @@ func TestDigest(t *testing.T) {
 		{"another directory", func(s *seed.Spec) { s.DataDir, s.WALDir = "/other", "/wal" }, true},
 		{"client URLs", func(s *seed.Spec) { s.Members[0].ClientURLs = nil }, true},
 		{"order", func(s *seed.Spec) { s.Members[0], s.Members[2] = s.Members[2], s.Members[0] }, true},
-		{"pending", func(s *seed.Spec) { s.Pending = true }, true},
 		{"token", func(s *seed.Spec) { s.Token = "t" }, false},
 		{"name", func(s *seed.Spec) { s.Members[1].Name = "x" }, false},
 		{"peer URL", func(s *seed.Spec) { s.Members[1].PeerURLs = []string{"http://127.0.0.1:1"} }, false},
@@ -155,9 +154,8 @@ func TestPermutations(t *testing.T) {
 
 func TestPlanPrints(t *testing.T) {
 	spec := trio("/var/lib/etcd", "m1")
-	spec.Pending = true
 	spec.Members[2].IsLearner = true
-	p := mustPlan(t, spec)
+	p := mustPlan(t, spec).Born(rosterOf(t, spec, "00112233445566778899aabbccddeeff", "b"), true)
 	golden(t, "plan.golden", p.String())
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
@@ -186,13 +184,13 @@ func golden(t *testing.T, name, got string) {
 // TestPlannedSizes: --dry-run does not promise less than is written.
 func TestPlannedSizes(t *testing.T) {
 	for _, n := range []int{1, 3, 50} {
-		spec := seed.Spec{DataDir: t.TempDir(), Token: "t", Self: "m0", Pending: true}
+		spec := seed.Spec{DataDir: t.TempDir(), Token: "t", Self: "m0"}
 		for i := range n {
 			spec.Members = append(spec.Members, seed.Member{
 				Name: fmt.Sprint("m", i), PeerURLs: []string{fmt.Sprintf("http://m%d.etcd.example.com:2380", i)},
 			})
 		}
-		p := mustApply(t, spec)
+		p := mustBear(t, spec)
 		for _, f := range p.Files {
 			info, err := os.Stat(f.Path)
 			if err != nil {

@@ -184,7 +184,6 @@ func TestPowerLoss(t *testing.T) {
 	for i, l := range crashLayouts {
 		t.Run(l.name, func(t *testing.T) {
 			root, spec := arrange(t, i)
-			spec.Pending = true
 			before := newDisk(t, root)
 			whole := trace(t, helper{Spec: spec, Umask: -1}, root, action{})
 			if whole.status != 0 {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -47,17 +46,21 @@ func look(dirs layout) (s Sight, err error) {
 	type place struct {
 		path string
 		id   *stage.ID
+		stat func(string) (fs.FileInfo, error)
 		keep func(name string) bool
 	}
 	member, disk := filepath.Join(dirs.data, memberDir), filepath.Join(dirs.data, diskDir)
-	places := []place{{dirs.data, &s.data, all}, {member, &s.member, all}, {disk, &s.disk, all}, {dirs.wal, &s.wal, segment}}
+	places := []place{
+		{dirs.data, &s.data, os.Stat, all}, {member, &s.member, os.Lstat, all},
+		{disk, &s.disk, os.Lstat, all}, {dirs.wal, &s.wal, os.Stat, segment},
+	}
 	if dirs.separate {
-		places = append(places, place{filepath.Join(dirs.wal, diskDir), &s.walDisk, all})
+		places = append(places, place{filepath.Join(dirs.wal, diskDir), &s.walDisk, os.Lstat, all})
 	}
 	sum := sha256.New()
 	for _, p := range places {
 		var names []string
-		if *p.id, names, err = glance(p.path); err != nil {
+		if *p.id, names, err = glance(p.path, p.stat); err != nil {
 			return Sight{}, readError(err)
 		}
 		for _, name := range names {
@@ -77,36 +80,23 @@ func look(dirs layout) (s Sight, err error) {
 }
 
 // glance is a directory's identity, and its names in ascending order. What is not
-// there, or no directory, has neither.
-func glance(path string) (id stage.ID, names []string, err error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names the directory
+// there has neither.
+func glance(path string, stat func(string) (fs.FileInfo, error)) (id stage.ID, names []string, err error) {
+	info, err := stat(path)
+	if err == nil {
+		id = stage.IDOf(info)
+	}
+	if err == nil && info.IsDir() {
+		var entries []fs.DirEntry
+		entries, err = os.ReadDir(path)
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return id, nil, nil
-	}
-	if err != nil {
-		return id, nil, err
-	}
-	defer f.Close() //nolint:errcheck // opened for reading
-	info, err := f.Stat()
-	if err != nil {
-		return id, nil, err
-	}
-	id = stage.IDOf(info)
-	if !info.IsDir() {
-		return id, nil, nil
-	}
-	entries, err := f.ReadDir(-1)
-	if errors.Is(err, fs.ErrNotExist) { // removed just now
 		return stage.ID{}, nil, nil
 	}
-	if err != nil {
-		return id, nil, err
-	}
-	for _, entry := range entries {
-		names = append(names, entry.Name())
-	}
-	slices.Sort(names)
-	return id, names, nil
+	return id, names, err
 }
 
 // steady calls fn between two equal looks, and again where they differ.
