@@ -124,7 +124,7 @@ func TestPrepareRefuses(t *testing.T) {
 		make func(spec seed.Spec)
 		want seed.ErrorKind
 	}{
-		{"a seed", func(spec seed.Spec) { mustApply(t, spec) }, seed.Busy},
+		{"a seed", func(spec seed.Spec) { mustApply(t, spec) }, seed.Changed},
 		{"a broken one", func(spec seed.Spec) { write(t, spec.DataDir+"/member/snap/db", "x") }, seed.Damaged},
 		{"a stranger's file in the way", func(spec seed.Spec) { write(t, spec.DataDir+"/"+diskDir, "x") }, seed.Write},
 		{"a stranger's file among the IDs", func(spec seed.Spec) { write(t, spec.DataDir+"/"+diskDir+"/x", "x") }, seed.Write},
@@ -191,7 +191,7 @@ func TestBorn(t *testing.T) {
 		if _, err := os.Stat(markOf(p)); err != nil {
 			t.Error(err)
 		}
-		if err := p.Apply(t.Context(), nop); kindOf(err) != seed.Busy {
+		if err := p.Apply(t.Context(), nop); kindOf(err) != seed.Changed {
 			t.Errorf("second run: %v", err)
 		}
 	})
@@ -211,8 +211,8 @@ func TestBornOn(t *testing.T) {
 			want     seed.ErrorKind
 		}{
 			{"pending, its own", spec, true, func(p *seed.Plan, d seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, spec, d, "a"), true) }, 0},
-			{"pending, another", spec, true, func(p *seed.Plan, _ seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, spec, other, "a"), true) }, seed.Busy},
-			{"pending, none", spec, false, func(p *seed.Plan, _ seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, spec, other, "a"), true) }, seed.Busy},
+			{"pending, another", spec, true, func(p *seed.Plan, _ seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, spec, other, "a"), true) }, seed.Changed},
+			{"pending, none", spec, false, func(p *seed.Plan, _ seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, spec, other, "a"), true) }, seed.Changed},
 			{"alone, its own", solo, true, func(p *seed.Plan, d seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, solo, d, "a"), false) }, 0},
 			{"alone, another", solo, true, func(p *seed.Plan, _ seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, solo, other, "a"), false) }, 0},
 			{"alone, none", solo, false, func(p *seed.Plan, _ seed.DiskID) *seed.Plan { return p.Born(rosterOf(t, solo, other, "a"), false) }, 0},

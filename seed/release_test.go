@@ -64,8 +64,8 @@ func TestReleaseFirstEdition(t *testing.T) {
 	}
 	// A record has appeared: it is another seed.
 	write(t, filepath.Join(spec.DataDir, recordPath), "{}")
-	if err := seed.Release(st); kindOf(err) != seed.Busy {
-		t.Errorf("%v, want Busy", err)
+	if err := seed.Release(st); kindOf(err) != seed.Changed {
+		t.Errorf("%v, want Changed", err)
 	}
 }
 
@@ -117,21 +117,21 @@ func TestReleaseRefuses(t *testing.T) {
 			tc.edit(t, spec)
 			before := tree(t, root)
 			for _, do := range []func(*seed.State) error{seed.Release, seed.Unrelease} {
-				if err := do(st); kindOf(err) != seed.Busy {
-					t.Errorf("%v, want Busy", err)
+				if err := do(st); kindOf(err) != seed.Changed {
+					t.Errorf("%v, want Changed", err)
 				}
 			}
 			if after := tree(t, root); !slices.Equal(before, after) {
 				t.Errorf("changed:\n%s\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 			}
-			if err := seed.Confirm(st); kindOf(err) != seed.Busy {
+			if err := seed.Confirm(st); kindOf(err) != seed.Changed {
 				t.Errorf("confirmed: %v", err)
 			}
 		})
 	}
 	empty := trio(t.TempDir(), "m1")
 	mustPrepare(t, empty)
-	if err := seed.Release(mustInspect(t, empty)); kindOf(err) != seed.Busy {
+	if err := seed.Release(mustInspect(t, empty)); kindOf(err) != seed.Changed {
 		t.Errorf("nothing to release: %v", err)
 	}
 }
@@ -145,31 +145,31 @@ func TestConfirm(t *testing.T) {
 				t.Errorf("%s: %v, want kind %d", name, err, want)
 			}
 		}
-		confirm("nothing", mustInspect(t, spec), seed.Busy)
+		confirm("nothing", mustInspect(t, spec), seed.Changed)
 		d := mustPrepare(t, spec)
 		prepared := mustInspect(t, spec)
 		confirm("prepared", prepared, 0)
 		mustBearOn(t, spec, d, "a")
-		confirm("prepared, but bound meanwhile", prepared, seed.Busy)
+		confirm("prepared, but bound meanwhile", prepared, seed.Changed)
 		born := mustInspect(t, spec)
 		confirm("born", born, 0)
 		if err := seed.Release(born); err != nil {
 			t.Fatal(err)
 		}
-		confirm("born, but released meanwhile", born, seed.Busy)
+		confirm("born, but released meanwhile", born, seed.Changed)
 		released := mustInspect(t, spec)
 		confirm("released", released, 0)
 		// A run was killed before it had used the ID up.
 		for _, side := range sidesOf(spec) {
 			write(t, filepath.Join(side, diskDir, string(d), "disk"), "{}")
-			confirm("with its disk ID", mustInspect(t, spec), seed.Busy)
+			confirm("with its disk ID", mustInspect(t, spec), seed.Changed)
 			if removed, err := seed.Clean(spec.DataDir, spec.WALDir); err != nil || !slices.Equal(removed, []string{filepath.Join(side, diskDir)}) {
 				t.Errorf("cleaned %v, %v", removed, err)
 			}
 		}
 		confirm("without again", mustInspect(t, spec), 0)
 		remove(t, filepath.Join(spec.DataDir, "member"))
-		confirm("gone", released, seed.Busy)
+		confirm("gone", released, seed.Changed)
 	})
 }
 
@@ -215,7 +215,7 @@ func TestWithdraw(t *testing.T) {
 				t.Errorf("%+v", now)
 			}
 			wantNoDisk(t, spec)
-			if err := seed.Release(st); kindOf(err) != seed.Busy {
+			if err := seed.Release(st); kindOf(err) != seed.Changed {
 				t.Errorf("release of what was withdrawn: %v", err)
 			}
 		}
@@ -357,7 +357,7 @@ func TestUnfinished(t *testing.T) {
 			if !slices.Equal(before, tree(t, root)) {
 				t.Error("Inspect has changed the directory")
 			}
-			if err := seed.Confirm(st); kindOf(err) != seed.Busy {
+			if err := seed.Confirm(st); kindOf(err) != seed.Changed {
 				t.Errorf("confirmed: %v", err)
 			}
 			if _, err := seed.Clean(c.DataDir, c.WALDir); err != nil {
