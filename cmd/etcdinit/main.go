@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/app"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // version is the release, set by the linker: -ldflags "-X main.version=v1.2.3".
@@ -17,6 +18,6 @@ func main() {
 	ctx, stop := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() { stop(app.InterruptedError{Signal: <-signals}) }()
-	os.Exit(app.Run(ctx, os.Args, app.IO{Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Version: version}))
+	go func() { stop(exit.SignalError{Signal: <-signals}) }()
+	os.Exit(int(app.Run(ctx, os.Args, app.IO{Out: os.Stdout, Err: os.Stderr, Environ: os.Environ(), Version: version})))
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/term"
 
+	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/discovery/dns"
@@ -44,7 +45,7 @@ type app struct {
 }
 
 // Run runs one command line to its end and returns the exit status.
-func Run(ctx context.Context, args []string, world IO) (status int) {
+func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 	a := &app{
 		IO:  world,
 		log: zap.NewNop(),
@@ -60,46 +61,44 @@ func Run(ctx context.Context, args []string, world IO) (status int) {
 	}
 	defer func() {
 		if bug := recover(); bug != nil {
-			status = statusBug
+			status = exit.Bug
 			fmt.Fprintf(a.Err, "etcdinit: bug: %v; please report it with these lines\n%s", bug, debug.Stack())
 		}
 	}()
 	err := a.cli().RunContext(ctx, args)
 	if err == nil && a.unknown != "" {
-		err = usageError{fmt.Errorf("no such command: %s; see etcdinit --help", a.unknown)}
+		err = usage(fmt.Errorf("no such command: %s; see etcdinit --help", a.unknown))
 	}
 	a.progress.clear()
-	status = statusOf(err)
+	status = exit.Of(err)
 	if err != nil {
 		a.fail(err, status)
 	}
 	return status
 }
 
-// fail tells an error once: as a log line where machines read, else as one
-// plain line.
-func (a *app) fail(err error, status int) {
-	msg := oneLine(err)
+// fail tells an error once: as a log line where machines read, or as one plain
+// line with numbered commands behind it.
+func (a *app) fail(err error, status exit.Status) {
+	o := outcome{Message: oneLine(err), Status: status}
+	if e := exit.Refusal(err); e != nil {
+		o.Reason, o.Commands = e.Reason, e.Commands
+	}
 	if a.report != "" {
-		if rerr := a.writeFailure(msg, status); rerr != nil {
+		if rerr := agent.WriteReport(a.report, encodeReport(o)); rerr != nil {
 			a.log.Warn("the report could not be written", zap.Error(rerr))
 		}
 	}
-	var commands []string
-	reason := ""
-	if e := exit.Refusal(err); e != nil {
-		commands, reason = e.Commands, e.Reason
-	}
 	if a.json {
-		a.log.Error(msg, zap.Int("status", status), zap.String("reason", reason), zap.Strings("commands", commands))
+		a.log.Error(o.Message, zap.Int("status", int(status)), zap.String("reason", o.Reason), zap.Strings("commands", o.Commands))
 		return
 	}
 	prefix := "etcdinit: "
 	if a.rich() && a.lookupEnv("NO_COLOR") == "" {
 		prefix = "\x1b[31metcdinit:\x1b[0m "
 	}
-	fmt.Fprintln(a.Err, prefix+msg)
-	for i, command := range commands {
+	fmt.Fprintln(a.Err, prefix+o.Message)
+	for i, command := range o.Commands {
 		fmt.Fprintf(a.Err, "  %d. %s\n", i+1, command)
 	}
 }
@@ -125,13 +124,13 @@ Everything else has an ETCDINIT_* variable.`,
 		Writer:               a.Out,
 		ErrWriter:            a.Err,
 		ExitErrHandler:       func(*cli.Context, error) {},
-		OnUsageError:         func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
+		OnUsageError:         func(_ *cli.Context, err error, _ bool) error { return usage(err) },
 		Flags:                logFlags("ETCDINIT_LOG_LEVEL", "ETCDINIT_LOG_FORMAT"),
 		Before:               a.logging,
 		CommandNotFound:      func(_ *cli.Context, name string) { a.unknown = name },
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return usageError{fmt.Errorf("no such command: %s; see etcdinit --help", c.Args().First())}
+				return usage(fmt.Errorf("no such command: %s; see etcdinit --help", c.Args().First()))
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -176,7 +175,7 @@ func (a *app) commands(list ...*cli.Command) []*cli.Command {
 		}
 		c.HideHelpCommand = len(c.Subcommands) == 0
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
-			return usageError{fmt.Errorf("%w; see etcdinit %s --help", err, c.Name)}
+			return usage(fmt.Errorf("%w; see etcdinit %s --help", err, c.Name))
 		}
 		if c.Action == nil {
 			continue
@@ -184,7 +183,7 @@ func (a *app) commands(list ...*cli.Command) []*cli.Command {
 		if run := c.Action; !c.SkipFlagParsing && c.ArgsUsage == "" {
 			c.Action = func(ctx *cli.Context) error {
 				if ctx.Args().Present() {
-					return usageError{fmt.Errorf("unexpected argument %q; see etcdinit %s --help", ctx.Args().First(), c.Name)}
+					return usage(fmt.Errorf("unexpected argument %q; see etcdinit %s --help", ctx.Args().First(), c.Name))
 				}
 				return run(ctx)
 			}
@@ -213,7 +212,7 @@ func (a *app) logging(c *cli.Context) error {
 	a.progress = &progress{out: a.Err, live: a.rich(), width: width(a.Err)}
 	log, err := newLogger(cmp.Or(said("log-level"), "info"), format, a.progress)
 	if err != nil {
-		return usageError{err}
+		return usage(err)
 	}
 	a.log, a.progress.log, a.json = log, log, format == "json"
 	return nil
@@ -248,4 +247,14 @@ func (a *app) lookupEnv(name string) string {
 		}
 	}
 	return ""
+}
+
+// usage is the error for a command line that cannot be run.
+func usage(err error) error {
+	return &exit.Error{Status: exit.Config, Reason: "usage", Msg: err.Error()}
+}
+
+// oneLine keeps an error on the one line that a person gets to see.
+func oneLine(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }

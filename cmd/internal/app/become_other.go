@@ -14,7 +14,7 @@ import (
 // --config-out: only Linux hands it over in memory.
 func (a *app) become(cfg agent.Config, r *agent.Result, path string, command []string) error {
 	if cfg.ConfigOut == "" && cfg.Etcd.File != "" {
-		return usageError{errors.New("exec with a configuration file needs --config-out FILE on this system")}
+		return usage(errors.New("exec with a configuration file needs --config-out FILE on this system"))
 	}
 	argv, env, err := cfg.Etcd.Exec(r.Handoff, command, a.Environ, cfg.ConfigOut)
 	if err != nil {

@@ -54,11 +54,11 @@ func (a *app) completionCommand() *cli.Command {
 		BashComplete: func(*cli.Context) { fmt.Fprintln(a.Out, "bash\nzsh\nfish") },
 		Action: func(c *cli.Context) error {
 			if c.NArg() != 1 {
-				return usageError{errors.New("completion takes one shell: bash, zsh or fish")}
+				return usage(errors.New("completion takes one shell: bash, zsh or fish"))
 			}
 			script, ok := map[string]string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Args().First()]
 			if !ok {
-				return usageError{fmt.Errorf("no completion for %q: bash, zsh or fish", c.Args().First())}
+				return usage(fmt.Errorf("no completion for %q: bash, zsh or fish", c.Args().First()))
 			}
 			fmt.Fprint(a.Out, script)
 			return nil

@@ -34,11 +34,11 @@ flags and file are read from the command behind --, so nothing is said twice.
 func (a *app) runExec(c *cli.Context) error {
 	command := c.Args().Slice()
 	if len(command) == 0 {
-		return usageError{errors.New("exec needs the command to run: etcdinit exec [flags] -- etcd [etcd flags]")}
+		return usage(errors.New("exec needs the command to run: etcdinit exec [flags] -- etcd [etcd flags]"))
 	}
 	path, err := exec.LookPath(command[0])
 	if err != nil {
-		return usageError{fmt.Errorf("exec: %w", err)}
+		return usage(fmt.Errorf("exec: %w", err))
 	}
 	cfg, err := a.agentConfig(c, command)
 	if err != nil {

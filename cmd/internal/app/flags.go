@@ -84,7 +84,7 @@ func wantJSON(c *cli.Context) (bool, error) {
 	case "table":
 		return false, nil
 	default:
-		return false, usageError{fmt.Errorf("-o %q is not table or json", o)}
+		return false, usage(fmt.Errorf("-o %q is not table or json", o))
 	}
 }
 
@@ -187,7 +187,7 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 		cfg.Owner = owner
 	}
 	if err := errors.Join(append(errs, outputsApart(c, cfg.Etcd.File))...); err != nil {
-		return usageError{err}
+		return usage(err)
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ line and an exit status of its own; nothing that was there is ever deleted.
    # systemd, ExecStartPre: etcd.service reads EnvironmentFile=-/run/etcdinit/env
    etcdinit init --discovery-srv example.org --size 3 --env-file /run/etcdinit/env
 
-Exit statuses: 0 done; 3x try again (30 peers incomplete, 31 write failed, 32
-directory busy, 33 plugin failed, 34 peers disagree); call a person for 20
+Exit statuses: 0 done. 30 to 34: retry (30 peers incomplete, 31 write failed, 32
+directory busy, 33 plugin failed, 34 peers disagree). A human must act on 20
 (configuration), 40 (unusable answer), 41 (not exactly one self), 42 (unsafe:
 the cluster runs already), 43 (another member's data), 44 (corrupt data).`,
 		Flags: slices.Concat(etcdFlags(), discoveryFlags(), seedFlags(), []cli.Flag{

@@ -30,7 +30,7 @@ func pluginSizeFlag() cli.Flag {
 
 func (a *app) pluginsCommand() *cli.Command {
 	usage := func(_ *cli.Context, err error, _ bool) error {
-		return usageError{fmt.Errorf("%w; see etcdinit plugins --help", err)}
+		return usage(fmt.Errorf("%w; see etcdinit plugins --help", err))
 	}
 	return &cli.Command{
 		Name:  "plugins",
@@ -160,18 +160,18 @@ func parameters(info plugins.Info) string {
 // pluginArgs reads NAME key=value...
 func pluginArgs(c *cli.Context) (name string, query url.Values, err error) {
 	if !c.Args().Present() {
-		return "", nil, usageError{fmt.Errorf("no plugin named; see etcdinit plugins %s --help", c.Command.Name)}
+		return "", nil, usage(fmt.Errorf("no plugin named; see etcdinit plugins %s --help", c.Command.Name))
 	}
 	query = url.Values{}
 	for _, arg := range c.Args().Tail() {
 		key, value, ok := strings.Cut(arg, "=")
 		if !ok || key == "" || strings.HasPrefix(key, "-") {
-			return "", nil, usageError{fmt.Errorf("%q is not key=value; flags come before the plugin's name", arg)}
+			return "", nil, usage(fmt.Errorf("%q is not key=value; flags come before the plugin's name", arg))
 		}
 		query.Add(key, value)
 	}
 	if c.Int("size") < 0 {
-		return "", nil, usageError{fmt.Errorf("--size %d: a cluster has at least one member", c.Int("size"))}
+		return "", nil, usage(fmt.Errorf("--size %d: a cluster has at least one member", c.Int("size")))
 	}
 	return c.Args().First(), query, nil
 }
@@ -227,10 +227,10 @@ func (a *app) runPluginsTest(c *cli.Context) error {
 				}
 			}
 		case len(values) > 1:
-			return usageError{fmt.Errorf("%s is given %d times", key, len(values))}
+			return usage(fmt.Errorf("%s is given %d times", key, len(values)))
 		case key == "timeout":
 			if opts.Timeout, err = time.ParseDuration(values[0]); err != nil || opts.Timeout <= 0 {
-				return usageError{fmt.Errorf("timeout=%s is no duration such as 30s", values[0])}
+				return usage(fmt.Errorf("timeout=%s is no duration such as 30s", values[0]))
 			}
 		default:
 			opts.Parameters[key] = values[0]

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // terminationLog is where Kubernetes looks for the reason for which a container
@@ -16,8 +17,10 @@ const (
 
 // outcome is the report: the agent's result and the exit status.
 type outcome struct {
-	Message string `json:"message"`
-	Status  int    `json:"status"`
+	Message  string      `json:"message"`
+	Status   exit.Status `json:"status"`
+	Reason   string      `json:"reason,omitempty"`
+	Commands []string    `json:"commands,omitempty"`
 	*agent.Result
 }
 
@@ -32,12 +35,9 @@ func (a *app) writeReport(r *agent.Result) error {
 	return err
 }
 
-func (a *app) writeFailure(msg string, status int) error {
-	return agent.WriteReport(a.report, encodeReport(outcome{Message: msg, Status: status}))
-}
-
 // encodeReport fits the report into reportLimit bytes: first without the
-// timeline, then without the member list, at last with a shorter message.
+// timeline, then without the member list, at
+// last without the commands and with a shorter message.
 func encodeReport(o outcome) []byte {
 	data := encode(o)
 	if o.Result != nil {
@@ -50,6 +50,10 @@ func encodeReport(o outcome) []byte {
 			o.Result = &short
 			data = encode(o)
 		}
+	}
+	if len(data) > reportLimit {
+		o.Commands = nil
+		data = encode(o)
 	}
 	for msg := []rune(o.Message); len(data) > reportLimit && len(msg) > 0; data = encode(o) {
 		msg = msg[:len(msg)-min(len(msg), (len(data)-reportLimit)/4+1)] // no rune is longer than 4 bytes, some are escaped

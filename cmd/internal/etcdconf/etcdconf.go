@@ -55,24 +55,6 @@ type Flag struct {
 	Name, Value string // Name without dashes: "data-dir"
 }
 
-// Error is a configuration that cannot be used. Its text begins with the place
-// that the value came from: "FILE:LINE", "flag --x" or "variable ETCD_X".
-type Error struct {
-	Msg string
-	Err error
-}
-
-// Error says what is wrong, and where.
-func (e *Error) Error() string {
-	if e.Err == nil {
-		return e.Msg
-	}
-	return e.Msg + ": " + e.Err.Error()
-}
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
 // setting is one value and the place that it came from.
 type setting struct{ value, place string }
 

@@ -14,6 +14,8 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // fileKeys is read by the library that etcd itself reads its file with, so
@@ -115,7 +117,7 @@ type document struct {
 func readFile(path string) (*document, []byte, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // G304: the path is what the person who starts etcd says
 	if err != nil {
-		return nil, nil, &Error{Msg: "read etcd's configuration file", Err: err}
+		return nil, nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "read etcd's configuration file", Err: err}
 	}
 	doc, err := parseFile(path, data)
 	return doc, data, err
@@ -128,7 +130,7 @@ func parseFile(path string, data []byte) (*document, error) {
 	}
 	if top := d.mapping(); top != nil {
 		if top.Kind != yamlv3.MappingNode {
-			return nil, &Error{Msg: fmt.Sprintf("%s:%d: etcd's configuration is a list of \"key: value\" lines, this is %s", path, top.Line, nodeKind(top))}
+			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%d: etcd's configuration is a list of \"key: value\" lines, this is %s", path, top.Line, nodeKind(top))}
 		}
 		if err := d.index("", top); err != nil {
 			return nil, err
@@ -167,9 +169,9 @@ func (d *document) index(prefix string, m *yamlv3.Node) error {
 		name := prefix + strings.ToLower(k.Value)
 		if first, twice := d.lines[name]; twice && k.Tag != "!!merge" {
 			if spelled[name] != k.Value {
-				return &Error{Msg: fmt.Sprintf("%s:%d: key %q is %q of line %d again: etcd reads both as one key", d.path, k.Line, k.Value, spelled[name], first)}
+				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%d: key %q is %q of line %d again: etcd reads both as one key", d.path, k.Line, k.Value, spelled[name], first)}
 			}
-			return &Error{Msg: fmt.Sprintf("%s:%d: key %q is there twice, first in line %d", d.path, k.Line, k.Value, first)}
+			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%d: key %q is there twice, first in line %d", d.path, k.Line, k.Value, first)}
 		}
 		d.lines[name], spelled[name] = k.Line, k.Value
 		d.null[name] = v.ShortTag() == "!!null"
@@ -207,14 +209,14 @@ func parent(path string) string {
 func (d *document) yamlError(err error) error {
 	var typed *json.UnmarshalTypeError
 	if errors.As(err, &typed) && typed.Field != "" {
-		return &Error{Msg: d.place(typed.Field) + ": " + typeError(typed)}
+		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: d.place(typed.Field) + ": " + typeError(typed)}
 	}
 	msg := err.Error()
 	msg = strings.Join(strings.Fields(strings.TrimPrefix(msg, "yaml: ")), " ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(msg); m != nil {
-		return &Error{Msg: fmt.Sprintf("%s:%s: not YAML: %s", d.path, m[1], m[2])}
+		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%s: not YAML: %s", d.path, m[1], m[2])}
 	}
-	return &Error{Msg: d.path + ": not YAML: " + msg}
+	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: d.path + ": not YAML: " + msg}
 }
 
 func typeError(e *json.UnmarshalTypeError) string {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // Whatever a configuration file holds, Load answers with a configuration or an
@@ -88,7 +90,7 @@ func FuzzLoadEnvironment(f *testing.F) {
 
 func oneError(t *testing.T, err error) {
 	t.Helper()
-	var configuration *Error
+	var configuration *exit.Error
 	if !errors.As(err, &configuration) {
 		t.Errorf("%T is not *Error: %v", err, err)
 	}

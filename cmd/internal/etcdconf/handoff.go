@@ -3,6 +3,8 @@ package etcdconf
 import (
 	"bytes"
 	"strings"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // pair is one etcd setting by flag name.
@@ -59,7 +61,7 @@ func (c *Config) CheckEnvFile() error {
 	if c.File == "" {
 		return nil
 	}
-	return &Error{Msg: "etcd ignores ETCD_* variables when it has a configuration file (" + c.File + "): hand over with --config-out and start etcd with that file"}
+	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "etcd ignores ETCD_* variables when it has a configuration file (" + c.File + "): hand over with --config-out and start etcd with that file"}
 }
 
 // quoteEnv quotes only what needs it: not every reader of such files knows

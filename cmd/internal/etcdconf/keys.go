@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // kind is how etcd reads a value.
@@ -131,13 +133,13 @@ func (k key) canonical(value string) (string, error) {
 	case boolean:
 		b, err := strconv.ParseBool(value)
 		if err != nil {
-			return "", &Error{Msg: strconv.Quote(value) + " is neither true nor false"}
+			return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: strconv.Quote(value) + " is neither true nor false"}
 		}
 		return strconv.FormatBool(b), nil
 	case integer:
 		n, err := strconv.ParseInt(value, 0, strconv.IntSize)
 		if err != nil {
-			return "", &Error{Msg: strconv.Quote(value) + " is not a whole number"}
+			return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: strconv.Quote(value) + " is not a whole number"}
 		}
 		return strconv.FormatInt(n, 10), nil
 	case urls:

@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // Load reads etcd's configuration as etcd itself would: from file where one is
 // named there or in ETCD_CONFIG_FILE, else from the flags and ETCD_* variables.
-// Its errors are *Error.
+// Its errors are *exit.Error.
 func Load(file string, flags []Flag, environ []string) (*Config, error) {
 	env := lookup(environ)
 	if file == "" {
@@ -56,7 +58,7 @@ func givenSettings(flags []Flag, env map[string]string) (map[string][]setting, e
 	for _, f := range flags {
 		k, ok := known[f.Name]
 		if !ok {
-			return nil, &Error{Msg: "flag --" + f.Name + ": etcd has no such flag"}
+			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "flag --" + f.Name + ": etcd has no such flag"}
 		}
 		if k.kind == boolean && f.Value == "" {
 			f.Value = "true"
@@ -87,7 +89,7 @@ func (c *Config) fromSettings(given map[string][]setting) error {
 		}
 		value, err := k.canonical(s.value)
 		if err != nil {
-			return &Error{Msg: s.place, Err: err}
+			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place, Err: err}
 		}
 		k.set(c, value)
 	}
@@ -113,7 +115,7 @@ func (c *Config) fromFile(given map[string][]setting) error {
 		place := d.place(k.yamlPath())
 		canonical, err := k.canonicalOr(value)
 		if err != nil {
-			return &Error{Msg: place, Err: err}
+			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: place, Err: err}
 		}
 		c.settings[k.flag] = setting{value, place}
 		if k.value != nil {
@@ -130,7 +132,7 @@ func (c *Config) compare(given map[string][]setting) error {
 		for _, g := range given[k.flag] {
 			want, err := k.canonicalOr(g.value)
 			if err != nil {
-				return &Error{Msg: g.place, Err: err}
+				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: g.place, Err: err}
 			}
 			s, inFile := c.settings[k.flag]
 			if !inFile || s.value == "" && k.flag != "initial-cluster-token" {
@@ -138,15 +140,15 @@ func (c *Config) compare(given map[string][]setting) error {
 				if want == fallback || want == "" {
 					continue
 				}
-				return &Error{Msg: fmt.Sprintf("%s is %q, but etcd's configuration file %s has no %s, and with a configuration file etcd ignores flags and ETCD_* variables: put it into the file, or take it away",
+				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q, but etcd's configuration file %s has no %s, and with a configuration file etcd ignores flags and ETCD_* variables: put it into the file, or take it away",
 					g.place, g.value, c.File, k.yamlPath())}
 			}
 			have, err := k.canonicalOr(s.value)
 			if err != nil {
-				return &Error{Msg: s.place, Err: err}
+				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place, Err: err}
 			}
 			if want != have && (!k.isPath() || filepath.Clean(want) != filepath.Clean(have)) {
-				return &Error{Msg: fmt.Sprintf("%s is %q, but %s is %q, and with a configuration file etcd ignores flags and ETCD_* variables: make them equal, or take one away",
+				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q, but %s is %q, and with a configuration file etcd ignores flags and ETCD_* variables: make them equal, or take one away",
 					g.place, g.value, s.place, s.value)}
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // load runs Load on a file with the given text ("" for none); FILE in want
@@ -104,7 +106,7 @@ func TestLoadRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			var configuration *Error
+			var configuration *exit.Error
 			if !errors.As(err, &configuration) {
 				t.Errorf("%T is not *Error", err)
 			}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // Resolved is the configuration file with the handoff filled in: comments and
@@ -36,7 +38,7 @@ func (c *Config) Resolved(h Handoff) ([]byte, error) {
 	}
 	out, err := encode(d.root)
 	if err != nil {
-		return nil, &Error{Msg: d.path + ": write the resolved configuration", Err: err}
+		return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: d.path + ": write the resolved configuration", Err: err}
 	}
 	return out, c.checkResolved(d.path, h, out)
 }
@@ -51,12 +53,12 @@ func (c *Config) checkResolved(path string, h Handoff, out []byte) error {
 	got := d.keys.values()
 	for _, p := range h.pairs() {
 		if !saysSame(p.flag, got[p.flag], p.value) {
-			return &Error{Msg: path + ": " + p.flag + " cannot be written as " + strconv.Quote(p.value) + ": the file says " + strconv.Quote(got[p.flag]) + " in a way that cannot be changed"}
+			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: path + ": " + p.flag + " cannot be written as " + strconv.Quote(p.value) + ": the file says " + strconv.Quote(got[p.flag]) + " in a way that cannot be changed"}
 		}
 	}
 	for _, flag := range []string{"initial-cluster", "discovery", "discovery-srv", "discovery-srv-name", "discovery-endpoints", "discovery-token", "discovery-config"} {
 		if got[flag] != "" {
-			return &Error{Msg: path + ": " + flag + " comes from a merge key (<<), so it cannot be taken out: write the keys out"}
+			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: path + ": " + flag + " comes from a merge key (<<), so it cannot be taken out: write the keys out"}
 		}
 	}
 	return nil
@@ -85,13 +87,13 @@ func (c *Config) document() (*document, error) {
 			continue
 		}
 		if k.path == "-" {
-			return nil, &Error{Msg: s.place + ": etcd's configuration file has no key for it; hand over with --env-file, or by exec"}
+			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place + ": etcd's configuration file has no key for it; hand over with --env-file, or by exec"}
 		}
 		k.put(top, s.value)
 	}
 	data, err := encode(&yamlv3.Node{Kind: yamlv3.DocumentNode, Content: []*yamlv3.Node{top}})
 	if err != nil {
-		return nil, &Error{Msg: "write the configuration", Err: err}
+		return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "write the configuration", Err: err}
 	}
 	return parseFile("configuration from flags and variables", data)
 }

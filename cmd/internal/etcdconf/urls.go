@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 const (
@@ -124,10 +126,10 @@ func parseURLs(value string) ([]string, error) {
 
 func parseURL(raw string) (string, error) {
 	bad := func(format string, args ...any) (string, error) {
-		return "", &Error{Msg: fmt.Sprintf("%q: ", raw) + fmt.Sprintf(format, args...)}
+		return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: ", raw) + fmt.Sprintf(format, args...)}
 	}
 	if raw == "" {
-		return "", &Error{Msg: "an empty URL (a comma too many?)"}
+		return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "an empty URL (a comma too many?)"}
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -194,9 +196,9 @@ func checkBind(raw []string) error {
 			continue
 		}
 		if l.Host == "" {
-			return &Error{Msg: fmt.Sprintf("%q: the address to listen on is missing; use %s to listen on all", r, l.URL("0.0.0.0"))}
+			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: the address to listen on is missing; use %s to listen on all", r, l.URL("0.0.0.0"))}
 		}
-		return &Error{Msg: fmt.Sprintf("%q: etcd listens on IP addresses only, not on the name %q; use %s to listen on all", r, l.Host, l.URL("0.0.0.0"))}
+		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: etcd listens on IP addresses only, not on the name %q; use %s to listen on all", r, l.Host, l.URL("0.0.0.0"))}
 	}
 	return nil
 }
@@ -205,7 +207,7 @@ func checkBind(raw []string) error {
 func checkHost(raw []string) error {
 	for _, r := range raw {
 		if l, ok := listener(r); ok && !l.Unix() && l.Host == "" {
-			return &Error{Msg: fmt.Sprintf("%q: the host is missing", r)}
+			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: the host is missing", r)}
 		}
 	}
 	return nil
