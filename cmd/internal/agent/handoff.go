@@ -55,6 +55,9 @@ func (a *agent) outcome() *Result {
 		}
 		return r
 	}
+	if s.Record != nil {
+		r.DiskID = s.Record.DiskID
+	}
 	r.ClusterID, r.MemberID, r.Name, r.Members = s.ClusterID.String(), s.MemberID.String(), s.Self.Name, s.Members
 	r.Message = string(r.Action) + " " + r.Name + " (ID " + r.MemberID + ") of cluster " + r.ClusterID + " in " + r.DataDir
 	switch {

@@ -91,7 +91,7 @@ func (a *agent) barrierConfig() rendezvous.Config {
 	case DiskPrepared:
 		cfg.State, cfg.Disk = rendezvous.Prepared, a.state.DiskID
 	case DiskPending:
-		cfg.State, cfg.Disk, cfg.Roster = rendezvous.Committed, a.state.DiskID, a.state.Record.Roster
+		cfg.State, cfg.Disk, cfg.Roster = rendezvous.Committed, a.state.Record.DiskID, a.state.Record.Roster
 		cfg.Plan.Digest = a.state.Record.PlanDigest
 	case DiskFirst, DiskUsed, DiskOurs:
 		cfg.State, cfg.ClusterID = rendezvous.Committed, rendezvous.ID(a.state.ClusterID.String())

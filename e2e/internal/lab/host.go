@@ -5,6 +5,7 @@ package lab
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
@@ -116,6 +117,14 @@ func (h *Host) Path(name string) string {
 		name = rel
 	}
 	return filepath.Join(h.Dir, name)
+}
+
+// ReadJSON reads a file of the host into v.
+func (h *Host) ReadJSON(name string, v any) {
+	h.lab.t.Helper()
+	data, err := os.ReadFile(h.Path(name))
+	h.lab.must(err)
+	h.lab.must(json.Unmarshal(data, v))
 }
 
 // Write writes a file of the host, with its directories.
