@@ -255,10 +255,12 @@ func TestReplacement(t *testing.T) {
 				}
 				c.hosts[2].MustRun("/bin/sh", "-c", path+command)
 			}
-			c.Healthy(c.hosts...)
-			if got := c.hosts[2].Get("key"); got != "value" {
-				t.Errorf("the replaced member reads %q", got)
-			}
+			c.Eventually("m3 reads what was written before", 20*time.Second, func() error {
+				if r := c.hosts[2].TryEtcdctl("get", "key", "--print-value-only"); r.Status != 0 || strings.TrimSpace(r.Stdout) != "value" {
+					return errors.New(output(r))
+				}
+				return nil
+			})
 			if list := c.hosts[0].Etcdctl("member", "list"); strings.Count(list, "started") != 3 || strings.Contains(list, ", true") {
 				t.Errorf("not three voters:\n%s", list)
 			}

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -174,7 +175,14 @@ func TestBarrierKilledInEachState(t *testing.T) {
 // call the first time.
 func (c *cluster) held(h *lab.Host, call string) *lab.Proc {
 	c.t.Helper()
-	return h.Start("/usr/bin/strace", append([]string{"-f", "-qq", "-o", "/dev/null", "-e", "trace=" + call, "-e", "inject=" + call + ":delay_enter=60000000:when=1", etcdinit}, c.barrierArgs()...)...)
+	return c.traced(h, call, "delay_enter=60000000:when=1")
+}
+
+// traced starts an agent under a tracer that injects a fault into a system call.
+func (c *cluster) traced(h *lab.Host, call, fault string, more ...string) *lab.Proc {
+	c.t.Helper()
+	args := append([]string{"-f", "-qq", "-o", "/dev/null", "-e", "trace=" + call, "-e", "inject=" + call + ":" + fault}, more...)
+	return h.Start("/usr/bin/strace", append(append(args, etcdinit), c.barrierArgs()...)...)
 }
 
 // killTree kills a tracer and what it traces.
@@ -200,41 +208,40 @@ func children(pid int) []int {
 	return list
 }
 
-// TestBarrierKilledReleased: m2 is killed between its release and its end. m1
-// does not reach it since before it committed, so it waits a second for m1.
+// TestBarrierKilledReleased: m2 is killed between its release and its end, so
+// the others may never have heard of it. Its etcd tells them.
 func TestBarrierKilledReleased(t *testing.T) {
 	c := newBarrierCluster(t, shape{size: 3, family: "4"})
 	procs := make([]*lab.Proc, len(c.hosts))
-	procs[0] = h0(c)
-	for i, h := range c.hosts[1:] {
-		procs[i+1] = h.Start(etcdinit, c.barrierArgs()...)
+	for i, h := range c.hosts {
+		if i != 1 {
+			procs[i] = h.Start(etcdinit, c.barrierArgs()...)
+		}
 	}
-	for _, i := range []int{1, 2} {
-		c.wantState(c.hosts[i], committed)
+	procs[1] = c.traced(c.hosts[1], "unlinkat", "delay_exit=60000000", "-P", c.Home+"/data/member")
+	c.Eventually("m2 has removed its mark", 20*time.Second, func() error {
+		if !seeded(c.hosts[1]) || pending(c.hosts[1]) {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	if !procs[1].Running() {
+		t.Fatalf("m2 has ended: %s", procs[1].Log())
 	}
-	c.hosts[1].DropCalls(c.hosts[0]) // m1 will not hear of m2's commit from m2
-	killTree(procs[0])
-	procs[0] = c.hosts[0].Start(etcdinit, c.barrierArgs()...)
-	if status := procs[2].Wait(20 * time.Second); status != 0 {
-		t.Fatalf("m3 ended with %d: %s", status, procs[2].Log())
-	}
+	killTree(procs[1])
+	c.wantDisk(c.hosts[1], released)
+	procs[1] = c.hosts[1].Start(etcdinit, c.barrierArgs()...)
 	if status := procs[1].Wait(20 * time.Second); status != 0 {
 		t.Fatalf("m2 ended with %d: %s", status, procs[1].Log())
 	}
-	c.wantDisk(c.hosts[1], released)
-	c.hosts[2].Etcd("3.7", "--config-file", "run.yaml") // which lets m1 go
-	c.hosts[1].Heal()
-	procs[1] = c.hosts[1].Start(etcdinit, c.barrierArgs()...)
+	c.hosts[1].Etcd("3.7", "--config-file", "run.yaml")
 	c.endReleased(procs)
-	for _, h := range c.hosts[:2] {
-		h.Etcd("3.7", "--config-file", "run.yaml")
+	for _, i := range []int{0, 2} {
+		c.hosts[i].Etcd("3.7", "--config-file", "run.yaml")
 	}
 	c.Healthy(c.hosts...)
 	c.isCluster(c.clusterIDOf(c.hosts[0]))
 }
-
-// h0 is m1, which is held at its own commit.
-func h0(c *cluster) *lab.Proc { return c.held(c.hosts[0], "fallocate") }
 
 // endReleased waits for the end of all agents; each must have been released.
 func (c *cluster) endReleased(procs []*lab.Proc) {

@@ -5,9 +5,9 @@ package lab
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
