@@ -34,7 +34,8 @@ func (a *agent) etcdctl(peers []rendezvous.PeerView) string {
 	return cmd
 }
 
-// replacement is member remove, then what addition says: of the entry that has
+// replacement is member remove, which etcd refuses for some seconds after a
+// change, then what addition says: of the entry that has
 // this node's URLs.
 func (a *agent) replacement(peers []rendezvous.PeerView) []string {
 	id := a.plan.MemberID.String()
@@ -45,7 +46,7 @@ func (a *agent) replacement(peers []rendezvous.PeerView) []string {
 			}
 		}
 	}
-	return append([]string{a.etcdctl(peers) + " member remove " + id}, a.addition(peers)...)
+	return append([]string{"until " + a.etcdctl(peers) + " member remove " + id + "; do sleep 2; done"}, a.addition(peers)...)
 }
 
 // addition is member add as a learner, a first start, and the promotion. etcd
