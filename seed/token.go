@@ -335,8 +335,12 @@ func (a *apply) replaceTokens(t *tokens) error {
 // its ID again.
 func unfinished(dirs layout, fd *found) (err error) {
 	t := &fd.tokens
-	if id := t.same(); id != "" && sound(dirs, fd, id) {
-		return settleBound(dirs, t, id, fd.half)
+	if id := t.same(); id != "" {
+		if ok, err := sound(dirs, fd, id); err != nil {
+			return err
+		} else if ok {
+			return settleBound(dirs, t, id, fd.half)
+		}
 	}
 	for _, side := range t.sides() {
 		for _, id := range side.ids {
@@ -355,7 +359,7 @@ func unfinished(dirs layout, fd *found) (err error) {
 
 // sound tells whether what is bound, with what is settled of it, is the whole seed
 // of the disk id.
-func sound(dirs layout, fd *found, id DiskID) bool {
+func sound(dirs layout, fd *found, id DiskID) (bool, error) {
 	t := &fd.tokens
 	at := layout{data: t.data.path(id), wal: filepath.Join(t.data.path(id), innerWALDir), separate: dirs.separate}
 	if dirs.separate {
@@ -365,7 +369,7 @@ func sound(dirs layout, fd *found, id DiskID) bool {
 		at.data = dirs.data
 	}
 	st, _, err := examine(at)
-	return err == nil && st.Kind == Valid && st.Pristine && st.Record != nil && st.Record.DiskID == id
+	return err == nil && st.Kind == Valid && st.Pristine && st.Record != nil && st.Record.DiskID == id, err
 }
 
 func settleBound(dirs layout, t *tokens, id DiskID, half bool) error {
