@@ -130,7 +130,11 @@ func removeHalf(dirs layout) error {
 	if err != nil {
 		return err
 	}
-	err = stage.Rename(filepath.Join(dirs.data, memberDir), dir.Path(memberDir))
+	member := filepath.Join(dirs.data, memberDir)
+	err = stage.Rename(member, dir.Path(memberDir))
+	if err == nil && hasSegments(dirs.wal) { // without locks, the run that made it may be alive
+		err = errors.Join(&Error{Kind: Busy, Msg: "another etcdinit is working in " + dirs.data}, stage.Rename(dir.Path(memberDir), member))
+	}
 	if err == nil {
 		err = stage.SyncDir(dirs.data)
 	}

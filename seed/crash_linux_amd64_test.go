@@ -1,7 +1,6 @@
 package seed_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,19 +73,27 @@ type attempt struct {
 	disk seed.DiskID // that the birth is on
 }
 
-// quick makes log segments short, and keeps the directories in memory: neither a
-// length nor a disk plays a part here, and there are some thousand runs.
-func quick(t *testing.T) {
+// short makes log segments short: their length plays no part here.
+func short(t *testing.T) {
 	t.Helper()
-	if f, err := os.CreateTemp("/dev/shm", "etcdinit"); err == nil {
-		if err := errors.Join(f.Close(), os.Remove(f.Name())); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv("TMPDIR", "/dev/shm")
-	}
 	whole := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 1 << 20
 	t.Cleanup(func() { wal.SegmentSizeBytes = whole })
+}
+
+// scratch is a directory in memory, where there is one: no disk plays a part here,
+// and there are some thousand runs.
+func scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "etcdinit-")
+	if err != nil {
+		dir, err = filepath.EvalSymlinks(t.TempDir())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { remove(t, dir) })
+	return dir
 }
 
 // arrange makes the directories, with strangers in them, and does what comes before
@@ -140,10 +147,7 @@ func (a *attempt) movedTo(root string) *attempt {
 func arrange(t *testing.T, i int) (root string, spec seed.Spec) {
 	t.Helper()
 	l := crashLayouts[i]
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	root = scratch(t)
 	spec = trio(filepath.Join(root, "data"), "m2")
 	if l.walDir != "" {
 		spec.WALDir = filepath.Join(root, l.walDir)
@@ -378,7 +382,7 @@ func TestCrash(t *testing.T) {
 	if testing.Short() {
 		t.Skip("about a minute")
 	}
-	quick(t)
+	short(t)
 	for _, sc := range scenarios() {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
@@ -469,6 +473,7 @@ func (sc scenario) crashAt(t *testing.T, act action) {
 		what = fmt.Sprintf("%s at %s", act.fail, act.key)
 	}
 	t.Run(what, func(t *testing.T) {
+		t.Parallel()
 		run := sc.arrange(t)
 		before := snapshotTree(t, run.root, run.Spec)
 		got := trace(t, run.helper, run.root, act)

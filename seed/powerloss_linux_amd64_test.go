@@ -181,7 +181,7 @@ func TestPowerLoss(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
 	}
-	quick(t)
+	short(t)
 	for _, sc := range scenarios() {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
@@ -198,10 +198,7 @@ func TestPowerLoss(t *testing.T) {
 				}
 				for _, eager := range []bool{false, true} {
 					t.Run(fmt.Sprintf("after %s eager=%v", c.key, eager), func(t *testing.T) {
-						lost, err := filepath.EvalSymlinks(t.TempDir())
-						if err != nil {
-							t.Fatal(err)
-						}
+						lost := scratch(t)
 						d.cut(t, lost, eager)
 						moved := run.movedTo(lost)
 						if last {

@@ -30,6 +30,7 @@ type call struct {
 	to    string // of a rename the target
 	flags uint64 // of an open
 	key   string
+	fail  syscall.Errno // what the call is failed with
 	errno syscall.Errno // what the call returned
 	data  []byte        // of a sync: what the file held, without trailing zeros
 	size  int64
@@ -46,11 +47,15 @@ var tracedCalls = map[uint64]string{
 	unix.SYS_STATFS: "statfs",
 }
 
-// action is what the tracer does when the call with a certain key begins.
+// action is what the tracer does when the call with a certain key begins: it kills
+// the process, fails the call, or does something else meanwhile.
 type action struct {
-	key  string
-	kill bool
-	fail syscall.Errno
+	key   string
+	kill  bool
+	fail  syscall.Errno
+	pause func()
+	// unlocked: the file system has no directory locks.
+	unlocked bool
 }
 
 // traced is what a traced run came to.
@@ -211,28 +216,38 @@ func (tr *tracer) stop(pid, tid int) error {
 	c.key = fmt.Sprintf("%s #%d", base, tr.seen[base])
 	tr.inside[tid] = c
 	tr.out.calls = append(tr.out.calls, c)
-	if c.key != tr.act.key {
-		return nil
+	if tr.act.unlocked && c.nr == unix.SYS_FLOCK && filepath.Base(c.path) != "db" {
+		c.fail = syscall.EBADF
 	}
-	tr.out.hit = true
-	if tr.act.kill {
-		return syscall.Kill(pid, syscall.SIGKILL)
+	if c.key == tr.act.key {
+		tr.out.hit = true
+		switch {
+		case tr.act.kill:
+			return syscall.Kill(pid, syscall.SIGKILL)
+		case tr.act.pause != nil:
+			tr.act.pause()
+		default:
+			c.fail = tr.act.fail
+		}
+	}
+	if c.fail == 0 {
+		return nil
 	}
 	regs.Orig_rax = ^uint64(0) // no such call: nothing happens
 	return syscall.PtraceSetRegs(tid, &regs)
 }
 
 func (tr *tracer) leave(tid int, c *call, regs *syscall.PtraceRegs) error {
-	if c.key == tr.act.key && !tr.act.kill {
-		c.errno = tr.act.fail
-		regs.Rax = uint64(-int64(tr.act.fail))
+	if c.fail != 0 {
+		c.errno = c.fail
+		regs.Rax = uint64(-int64(c.fail))
 		return syscall.PtraceSetRegs(tid, regs)
 	}
 	if ret := int64(regs.Rax); ret < 0 && ret > -4096 {
 		c.errno = syscall.Errno(-ret)
 		return nil
 	}
-	if tr.act == (action{}) && (c.nr == unix.SYS_FSYNC || c.nr == unix.SYS_FDATASYNC) {
+	if tr.act.key == "" && (c.nr == unix.SYS_FSYNC || c.nr == unix.SYS_FDATASYNC) {
 		c.data, c.size = content(c.path)
 	}
 	return nil
