@@ -59,8 +59,12 @@ func stillAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(locked, named)
 }
 
-// Release gives the lock back.
-func (l *Lock) Release() error { return l.f.Close() }
+// Release gives the lock back. Closing alone would leave it to a child that is
+// being started at this moment.
+func (l *Lock) Release() error {
+	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN) // without locks there is nothing to give back
+	return l.f.Close()
+}
 
 // OwnerOf returns who owns what info describes.
 func OwnerOf(info fs.FileInfo) (Owner, bool) {
