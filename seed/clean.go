@@ -83,11 +83,12 @@ func clean(dirs layout) (removed []string, err error) {
 	}
 	member := filepath.Join(dirs.data, memberDir)
 	disks := fd.tokens.paths()
-	if len(disks) > 0 && st.Kind == Valid {
+	switch {
+	case len(disks) > 0 && st.Kind == Valid:
 		err = spend(&fd.tokens)
-	} else if st.Unfinished {
+	case st.Unfinished:
 		err = unfinished(dirs, fd)
-	} else {
+	default:
 		disks = nil // an ID on one side only is Prepare's to replace
 	}
 	if err != nil {

@@ -85,7 +85,7 @@ func short(t *testing.T) {
 // and there are some thousand runs.
 func scratch(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "etcdinit-")
+	dir, err := os.MkdirTemp("/dev/shm", "etcdinit-") //nolint:usetesting // another file system
 	if err != nil {
 		dir, err = filepath.EvalSymlinks(t.TempDir())
 	}
@@ -364,6 +364,44 @@ func failures(c *call) []syscall.Errno {
 		return []syscall.Errno{syscall.EIO}
 	}
 	return []syscall.Errno{syscall.ENOSPC}
+}
+
+// TestConfirmReads: what was found is made durable without a write, in both of its
+// states, and the calls are those that the promise needs.
+func TestConfirmReads(t *testing.T) {
+	short(t)
+	for _, born := range []bool{false, true} {
+		root, spec := arrange(t, 1)
+		d := mustPrepare(t, spec)
+		want := []string{"data", "data/.etcdinit-disk", "data/.etcdinit-disk/*", "data/.etcdinit-disk/*/disk", "wal", "wal/.etcdinit-disk", "wal/.etcdinit-disk/*", "wal/.etcdinit-disk/*/disk"}
+		if born {
+			mustBearOn(t, spec, d, "a")
+			want = []string{"data", "data/member", "data/member/etcdinit-pending-*", "data/member/etcdinit-seed.json", "data/member/snap", "data/member/snap/db", "wal", "wal/" + firstSegment}
+		}
+		got := trace(t, helper{Spec: spec, Umask: -1, Do: stepConfirm}, root, action{})
+		if got.status != 0 {
+			t.Fatalf("status %d: %s", got.status, got.stderr)
+		}
+		synced := map[string]bool{}
+		for _, c := range got.calls {
+			switch c.nr {
+			case unix.SYS_FSYNC:
+				synced[randomID.ReplaceAllString(strings.TrimPrefix(c.path, root+"/"), "$1$2*")] = true
+			case unix.SYS_FLOCK, unix.SYS_FCNTL:
+			case unix.SYS_OPENAT:
+				if c.flags&(unix.O_CREAT|unix.O_WRONLY|unix.O_RDWR) != 0 {
+					t.Errorf("opened for writing: %s", c.path)
+				}
+			default:
+				t.Errorf("a call that writes: %s %s", c.name, c.path)
+			}
+		}
+		for _, path := range want {
+			if !synced[path] {
+				t.Errorf("born=%t: %s was not synced, but %v", born, path, synced)
+			}
+		}
+	}
 }
 
 // weighty: the call changes names, makes them durable, or is about what is in no

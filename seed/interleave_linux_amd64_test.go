@@ -173,10 +173,14 @@ func TestSleeper(t *testing.T) {
 	}
 	short(t)
 	for _, sc := range []scenario{
-		{layout: 0, do: stepBorn}, {layout: 1, do: stepBorn},
-		{layout: 0, do: stepPrepare}, {layout: 1, do: stepPrepare},
-		{layout: 0, do: stepClean, bound: true}, {layout: 1, do: stepClean, bound: true},
-		{layout: 1, do: stepWithdraw}, {layout: 0, do: stepRelease},
+		{layout: 0, do: stepBorn},
+		{layout: 1, do: stepBorn},
+		{layout: 0, do: stepPrepare},
+		{layout: 1, do: stepPrepare},
+		{layout: 0, do: stepClean, bound: true},
+		{layout: 1, do: stepClean, bound: true},
+		{layout: 1, do: stepWithdraw},
+		{layout: 0, do: stepRelease},
 		{layout: 1},
 	} {
 		t.Run(sc.name(), func(t *testing.T) {

@@ -57,8 +57,8 @@ func Withdraw(dataDir, walDir string, log *zap.Logger) (aside []string, err erro
 }
 
 func explainWithdraw(dirs layout, err error) error {
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
 	}
 	return &Error{Kind: Write, Msg: "cannot withdraw the seed in " + dirs.data, Err: err}
 }
@@ -104,7 +104,7 @@ func (w *withdrawal) run() (err error) {
 	}
 	if w.dirs.separate {
 		segment := filepath.Join(w.dirs.wal, raftlog.FirstSegment)
-		log, err := os.Open(segment)
+		log, err := os.Open(segment) //nolint:gosec // the operator names the directory
 		if err != nil {
 			return err
 		}
