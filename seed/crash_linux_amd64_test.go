@@ -37,6 +37,7 @@ type scenario struct {
 	bound bool
 	// sparse: what happens within a staging directory is as in another scenario.
 	sparse bool
+	plain  bool // the file system's renames cannot refuse to replace
 }
 
 func scenarios() []scenario {
@@ -49,6 +50,7 @@ func scenarios() []scenario {
 		{layout: 0, do: stepBorn, sparse: true},
 		{layout: 1, do: stepBorn},
 		{layout: 2, do: stepBorn, sparse: true},
+		{layout: 1, do: stepBorn, sparse: true, plain: true},
 		{layout: 0, do: stepClean, bound: true},
 		{layout: 1, do: stepClean, bound: true},
 		{layout: 1, do: stepRelease},
@@ -61,6 +63,9 @@ func (sc scenario) name() string {
 	do := sc.do
 	if do == "" {
 		do = "computed"
+	}
+	if sc.plain {
+		do += " without NOREPLACE"
 	}
 	return do + ", " + crashLayouts[sc.layout].name
 }
@@ -360,6 +365,8 @@ func failures(c *call) []syscall.Errno {
 		return []syscall.Errno{syscall.EPERM}
 	case unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2:
 		return []syscall.Errno{syscall.EIO}
+	case unix.SYS_LINKAT:
+		return []syscall.Errno{syscall.EPERM}
 	case unix.SYS_STATFS:
 		return []syscall.Errno{syscall.EIO}
 	}
@@ -408,7 +415,7 @@ func TestConfirmReads(t *testing.T) {
 // staging directory.
 func weighty(c *call) bool {
 	switch c.nr {
-	case unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINKAT:
+	case unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_UNLINKAT:
 		return !strings.Contains(c.path, ".wal.tmp") && !strings.HasSuffix(c.path, ".tmp")
 	}
 	return !stagingName.MatchString(c.path)
@@ -424,7 +431,7 @@ func TestCrash(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
-			whole := trace(t, run.helper, run.root, action{})
+			whole := trace(t, run.helper, run.root, action{plain: sc.plain})
 			if whole.status != 0 {
 				t.Fatalf("without interruption: status %d: %s", whole.status, whole.stderr)
 			}
@@ -449,11 +456,11 @@ func TestCrash(t *testing.T) {
 				}
 				// Death at a call that only looks is death at the next one that writes.
 				if c.nr != unix.SYS_STATFS && (c.nr != unix.SYS_OPENAT || c.flags&unix.O_CREAT != 0) {
-					sc.crashAt(t, action{key: c.key, kill: true})
+					sc.crashAt(t, action{key: c.key, kill: true, plain: sc.plain})
 				}
 				for _, errno := range failures(c) {
-					if !crashLayouts[sc.layout].kills {
-						sc.crashAt(t, action{key: c.key, fail: errno})
+					if !crashLayouts[sc.layout].kills && (!sc.plain || c.nr != unix.SYS_RENAMEAT2) {
+						sc.crashAt(t, action{key: c.key, fail: errno, plain: sc.plain})
 					}
 				}
 			}

@@ -151,8 +151,8 @@ func hide(t *testing.T, spec seed.Spec) (back func()) {
 func sleepsAt(calls []*call, renames bool) (keys []string) {
 	for _, c := range calls {
 		switch c.nr {
-		case unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2:
-			if weighty(c) {
+		case unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT:
+			if weighty(c) && c.errno == 0 {
 				keys = append(keys, c.key)
 			}
 		case unix.SYS_UNLINKAT:
@@ -256,11 +256,13 @@ func TestTwoSleepers(t *testing.T) {
 		t.Skip("some ten seconds")
 	}
 	short(t)
-	for _, layout := range []int{0, 1} {
-		sc := scenario{layout: layout, do: stepBorn}
+	for _, sc := range []scenario{
+		{layout: 0, do: stepBorn}, {layout: 1, do: stepBorn},
+		{layout: 0, do: stepBorn, plain: true}, {layout: 1, do: stepBorn, plain: true},
+	} {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
-			keys := sleepsAt(trace(t, run.helper, run.root, action{unlocked: true}).calls, true)
+			keys := sleepsAt(trace(t, run.helper, run.root, action{unlocked: true, plain: sc.plain}).calls, true)
 			for _, first := range keys {
 				for _, second := range keys {
 					t.Run(first+" and "+second, func(t *testing.T) {
@@ -284,7 +286,7 @@ func (sc scenario) twoSleepers(t *testing.T, first, second string) {
 		back := hide(t, one.Spec)
 		go func() {
 			defer close(ended)
-			gotTwo = trace(t, two.helper, two.root, action{key: second, unlocked: true, pause: func() {
+			gotTwo = trace(t, two.helper, two.root, action{key: second, unlocked: true, plain: sc.plain, pause: func() {
 				close(asleep)
 				<-over
 			}})
@@ -295,7 +297,7 @@ func (sc scenario) twoSleepers(t *testing.T, first, second string) {
 		}
 		back()
 	}
-	gotOne := trace(t, one.helper, one.root, action{key: first, unlocked: true, pause: start})
+	gotOne := trace(t, one.helper, one.root, action{key: first, unlocked: true, plain: sc.plain, pause: start})
 	if !gotOne.hit {
 		t.Error("the call was never made")
 		return

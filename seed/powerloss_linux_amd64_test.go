@@ -116,6 +116,9 @@ func (d *disk) replay(t *testing.T, c *call) {
 		delete(parent.now, name)
 		toParent.now[toName] = n
 		d.moves = append(d.moves, move{parent, toParent, name, toName, n})
+	case unix.SYS_LINKAT:
+		toParent, toName, _ := d.at(t, c.to)
+		toParent.now[toName] = n
 	case unix.SYS_FSYNC, unix.SYS_FDATASYNC:
 		if n == nil {
 			t.Fatalf("sync of %s, which the model does not know", c.path)
@@ -186,7 +189,7 @@ func TestPowerLoss(t *testing.T) {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
 			d := newDisk(t, run.root)
-			whole := trace(t, run.helper, run.root, action{})
+			whole := trace(t, run.helper, run.root, action{plain: sc.plain})
 			if whole.status != 0 {
 				t.Fatalf("status %d: %s", whole.status, whole.stderr)
 			}
@@ -215,7 +218,7 @@ func TestPowerLoss(t *testing.T) {
 // changes: the state behind the call differs from the one before it.
 func changes(c *call) bool {
 	switch c.nr {
-	case unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_FSYNC, unix.SYS_FDATASYNC:
+	case unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_FSYNC, unix.SYS_FDATASYNC:
 		return c.errno == 0
 	case unix.SYS_OPENAT:
 		return c.errno == 0 && c.flags&unix.O_CREAT != 0

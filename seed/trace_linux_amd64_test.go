@@ -54,8 +54,9 @@ type action struct {
 	kill  bool
 	fail  syscall.Errno
 	pause func()
-	// unlocked: the file system has no directory locks.
-	unlocked bool
+	// unlocked: the file system has no directory locks; plain: its renames cannot
+	// refuse to replace.
+	unlocked, plain bool
 }
 
 // traced is what a traced run came to.
@@ -218,6 +219,9 @@ func (tr *tracer) stop(pid, tid int) error {
 	tr.out.calls = append(tr.out.calls, c)
 	if tr.act.unlocked && c.nr == unix.SYS_FLOCK && filepath.Base(c.path) != "db" {
 		c.fail = syscall.EBADF
+	}
+	if tr.act.plain && c.nr == unix.SYS_RENAMEAT2 {
+		c.fail = syscall.EINVAL
 	}
 	if c.key == tr.act.key {
 		tr.out.hit = true
