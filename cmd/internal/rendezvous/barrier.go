@@ -196,7 +196,7 @@ func (b *Barrier) Act(step func() error) error {
 func (b *Barrier) News() <-chan struct{} { return b.news }
 
 // answer tells a peer what this agent is, and remembers who came.
-func (b *Barrier) answer(c call, known bool) (*Answer, func()) {
+func (b *Barrier) answer(c call, known bool) (said *Answer, sent func()) {
 	b.acting.Lock()
 	defer b.acting.Unlock()
 	b.mu.Lock()
@@ -213,12 +213,12 @@ func (b *Barrier) answer(c call, known bool) (*Answer, func()) {
 		b.called[c.id], b.heard[c.id] = c, b.clock()
 		b.consider()
 	}
-	a := b.machine.Answer()
-	return &a, func() {
-		if known && b.machine.bound() {
+	a, tells := b.machine.Answer(), known && b.machine.bound()
+	return &a, func() { // later, without the locks
+		if tells {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.told[c.id] = b.told[c.id] || a.State == Committed || a.State == Released
+			b.told[c.id] = true
 			signal(b.came)
 		}
 	}
@@ -240,7 +240,7 @@ func (b *Barrier) consider() {
 		seen := k.last.Kind == Agent
 		c, called := b.called[k.member.ID]
 		all = all && (b.seenAt(k) >= mine || called && level(c.state, c.key) >= mine)
-		if called && !(seen && last.Nonce == c.nonce && last.State == c.state && key(last.Proposal) == c.key) {
+		if called && (!seen || last.Nonce != c.nonce || last.State != c.state || key(last.Proposal) != c.key) {
 			news = true
 			if c.state == Released {
 				all = true
