@@ -62,14 +62,15 @@ const (
 	lately = 3 * time.Second
 )
 
-// New makes a Barrier that answers nobody: for a command that only looks.
+// New makes a Barrier that answers nobody: for a command that only looks. It may
+// look only once, so it takes the time that its own URL needs to answer.
 func New(cfg Config) (*Barrier, error) {
 	m, err := cfg.TLS.load()
 	if err != nil {
 		return nil, err
 	}
 	b := &Barrier{
-		prober: prober{material: m, dial: cfg.Dial}, log: cfg.Log, still: cfg.Still, clock: cfg.Clock,
+		prober: prober{material: m, dial: cfg.Dial, patience: RoundTime}, log: cfg.Log, still: cfg.Still, clock: cfg.Clock,
 		news: make(chan struct{}, 1), wakes: rate.NewLimiter(rate.Every(wakeEvery), wakeBurst),
 		called: make(map[ID]call), heard: make(map[ID]time.Duration), told: make(map[ID]bool), came: make(chan struct{}, 1),
 	}
@@ -98,6 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Barrier, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.prober.patience = selfTime
 	b.server, err = serve(ctx, cfg.Listen, b.prober.material, b.answer, b.log)
 	if err != nil {
 		return nil, err

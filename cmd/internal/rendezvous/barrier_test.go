@@ -756,6 +756,26 @@ func TestNew(t *testing.T) {
 	closeIt(t, b)
 }
 
+// TestNewIsPatient: a command that looks only once sees what answers at its own
+// URL, even if that is slow.
+func TestNewIsPatient(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	startAt(t, urls, 0, TLS{})
+	slow := Config{Start: Start{Plan: planAt(urls, 0), State: Waiting}, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if "http://"+addr == urls[0] {
+			time.Sleep(10 * selfTime)
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}
+	b, err := New(slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.Round(t.Context()).Self; got != Double {
+		t.Errorf("at my own URL, slow: %v", got)
+	}
+}
+
 // TestListenFaults: a listen address that cannot be used is told, and what was
 // bound before it is free again.
 func TestListenFaults(t *testing.T) {
