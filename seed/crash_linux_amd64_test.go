@@ -543,7 +543,7 @@ func (a *attempt) failedCleanly(t *testing.T, got traced) {
 	case got.status == 0:
 		a.done(t)
 		return
-	case (a.Do == stepRelease || a.Do == stepWithdraw) && (kind == seed.Busy || kind == seed.Damaged):
+	case (a.Do == stepRelease || a.Do == stepWithdraw) && (kind == seed.Busy || kind == seed.Changed || kind == seed.Damaged):
 		// To look did not end well.
 	case kind != seed.Write:
 		t.Errorf("status %d: %s", got.status, got.stderr)

@@ -55,7 +55,7 @@ func (s said) look(t *testing.T, spec seed.Spec) *seed.State {
 // at work on is gone.
 func mustBeBusy(t *testing.T, err error) {
 	t.Helper()
-	if kind := kindOf(err); kind != seed.Busy && kind != seed.Write {
+	if kind := kindOf(err); kind != seed.Busy && kind != seed.Changed && kind != seed.Write {
 		t.Errorf("want Busy: %v", err)
 	}
 }
@@ -224,7 +224,7 @@ func (sc scenario) sleeper(t *testing.T, key string, m meanwhile) {
 // ended checks the end of a run that others have interfered with.
 func (a *attempt) ended(t *testing.T, s said, got traced) {
 	t.Helper()
-	if got.status != 0 && got.status != 10+int(seed.Busy) && got.status != 10+int(seed.Write) {
+	if got.status != 0 && got.status != 10+int(seed.Busy) && got.status != 10+int(seed.Changed) && got.status != 10+int(seed.Write) {
 		t.Errorf("status %d: %s", got.status, got.stderr)
 	}
 	if got.status == 0 && a.Do == stepBorn {
