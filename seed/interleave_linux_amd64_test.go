@@ -248,6 +248,27 @@ func (a *attempt) ended(t *testing.T, s said, got traced) {
 	}
 }
 
+// TestHalfGrowsWhole: a half seed is taken away, but the run that made it is alive,
+// and has added the log since the look.
+func TestHalfGrowsWhole(t *testing.T) {
+	short(t)
+	root, spec := arrange(t, 1)
+	mustApply(t, spec)
+	segment, mark := filepath.Join(spec.WALDir, firstSegment), filepath.Join(spec.DataDir, "member", "etcdinit-no-wal-yet")
+	rename(t, segment, filepath.Join(root, "log"))
+	write(t, mark, "")
+	got := trace(t, helper{Spec: spec, Umask: -1, Do: stepClean}, root, action{key: "renameat2 /data/member #1", unlocked: true, pause: func() {
+		rename(t, filepath.Join(root, "log"), segment)
+		remove(t, mark)
+	}})
+	if !got.hit || got.status != 10+int(seed.Busy) {
+		t.Errorf("hit %t, status %d: %s", got.hit, got.status, got.stderr)
+	}
+	if st, err := seed.Verify(spec.DataDir, spec.WALDir, true); err != nil || st.Kind != seed.Valid {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
 // TestTwoSleepers lets two runs commit to different rosters on one disk ID: the
 // first sleeps before each of its renames, the second before each of its own until
 // the first has ended.
