@@ -55,7 +55,7 @@ func (s said) look(t *testing.T, spec seed.Spec) *seed.State {
 // at work on is gone.
 func mustBeBusy(t *testing.T, err error) {
 	t.Helper()
-	if kind := kindOf(err); kind != seed.Busy && kind != seed.Write {
+	if kind := kindOf(err); kind != seed.Busy && kind != seed.Changed && kind != seed.Write {
 		t.Errorf("want Busy: %v", err)
 	}
 }
@@ -224,7 +224,7 @@ func (sc scenario) sleeper(t *testing.T, key string, m meanwhile) {
 // ended checks the end of a run that others have interfered with.
 func (a *attempt) ended(t *testing.T, s said, got traced) {
 	t.Helper()
-	if got.status != 0 && got.status != 10+int(seed.Busy) && got.status != 10+int(seed.Write) {
+	if got.status != 0 && got.status != 10+int(seed.Busy) && got.status != 10+int(seed.Changed) && got.status != 10+int(seed.Write) {
 		t.Errorf("status %d: %s", got.status, got.stderr)
 	}
 	if got.status == 0 && a.Do == stepBorn {
@@ -245,6 +245,27 @@ func (a *attempt) ended(t *testing.T, s said, got traced) {
 	s.bear(t, a.Spec, mustInspect(t, a.Spec).DiskID, "d")
 	if len(s) == 0 {
 		t.Error("the next run does not go on")
+	}
+}
+
+// TestHalfGrowsWhole: a half seed is taken away, but the run that made it is alive,
+// and has added the log since the look.
+func TestHalfGrowsWhole(t *testing.T) {
+	short(t)
+	root, spec := arrange(t, 1)
+	mustApply(t, spec)
+	segment, mark := filepath.Join(spec.WALDir, firstSegment), filepath.Join(spec.DataDir, "member", "etcdinit-no-wal-yet")
+	rename(t, segment, filepath.Join(root, "log"))
+	write(t, mark, "")
+	got := trace(t, helper{Spec: spec, Umask: -1, Do: stepClean}, root, action{key: "renameat2 /data/member #1", unlocked: true, pause: func() {
+		rename(t, filepath.Join(root, "log"), segment)
+		remove(t, mark)
+	}})
+	if !got.hit || got.status != 10+int(seed.Busy) {
+		t.Errorf("hit %t, status %d: %s", got.hit, got.status, got.stderr)
+	}
+	if st, err := seed.Verify(spec.DataDir, spec.WALDir, true); err != nil || st.Kind != seed.Valid {
+		t.Errorf("%+v, %v", st, err)
 	}
 }
 

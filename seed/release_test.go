@@ -193,6 +193,15 @@ func TestWithdraw(t *testing.T) {
 			if n == 0 { // a name that is taken
 				write(t, filepath.Join(spec.DataDir, "etcdinit-withdrawn-"+p.ClusterID.String(), "x"), "")
 			}
+			if n == 1 { // the run that committed was killed before it had used the ID up
+				for _, side := range sidesOf(spec) {
+					wal := ""
+					if spec.WALDir != "" {
+						wal = `,"walDir":"x"`
+					}
+					write(t, filepath.Join(side, diskDir, string(d), "disk"), `{"version":1,"diskID":"`+string(d)+`"`+wal+`}`)
+				}
+			}
 			st := mustInspect(t, spec)
 			aside, err := seed.Withdraw(spec.DataDir, spec.WALDir, nop)
 			if err != nil {

@@ -287,6 +287,8 @@ func (a *apply) stageOf(side *token) *stage.Dir {
 	return a.data
 }
 
+// replaceTokens makes a new ID on all sides. It is durable, and taken for one, only
+// when identify has found it on all of them.
 func (a *apply) replaceTokens(t *tokens) error {
 	text := diskText{Version: 1, DiskID: birth.NewDiskID()}
 	if a.dirs.separate {
@@ -318,9 +320,6 @@ func (a *apply) replaceTokens(t *tokens) error {
 			// It fails on a directory that is not empty, on every file system: two
 			// runs never make two IDs.
 			err = stage.Rename(dir.Path(name), side.root())
-		}
-		if err == nil {
-			err = stage.SyncDir(side.side)
 		}
 		if err != nil {
 			return err
