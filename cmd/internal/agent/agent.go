@@ -167,11 +167,11 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 	ctx, cancel := a.deadline(ctx)
 	defer cancel()
 	defer func() { err = a.close(err) }()
-	if err := a.sweep(); err != nil {
+	if err = a.sweep(); err != nil {
 		return nil, err
 	}
 	for done := false; !done; {
-		if err := a.observe(ctx); err != nil {
+		if err = a.observe(ctx); err != nil {
 			return nil, err
 		}
 		if done, err = a.act(ctx, Decide(a.input(expired(ctx)))); err != nil {

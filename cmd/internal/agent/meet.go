@@ -27,7 +27,7 @@ func (a *agent) meet(ctx context.Context) error {
 		a.rehearse()
 	}
 	if a.lookout == nil {
-		look := func(ctx context.Context) (Found, error) { return Found{}, errors.New("no discovery source") }
+		look := func(context.Context) (Found, error) { return Found{}, errors.New("no discovery source") }
 		if provider, err := a.Registry.Open(a.Source, a.env()); err == nil {
 			look = func(ctx context.Context) (Found, error) { return a.ask(ctx, provider, false) }
 		}

@@ -2,11 +2,9 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -35,7 +33,7 @@ func (a *agent) observe(ctx context.Context) error {
 	case ctx.Err() != nil && !expired(ctx):
 		return fmt.Errorf("%w while waiting for the other members: %s", context.Cause(ctx), a.committed())
 	case ctx.Err() != nil:
-		return nil // a round that was cut off says nothing
+		return nil //nolint:nilerr // the time is up: a round that was cut off says nothing
 	}
 	a.view, a.asked = view, view.Fresh
 	a.certificates()
@@ -221,26 +219,6 @@ func (a *agent) committed() string {
 	}
 	return "nothing was written"
 }
-
-// expired reports whether --timeout has passed.
-func expired(ctx context.Context) bool {
-	return errors.Is(context.Cause(ctx), context.DeadlineExceeded)
-}
-
-// deadline bounds ctx by --timeout.
-func (a *agent) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if a.Timeout <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, a.Timeout, timeoutError{a.Timeout})
-}
-
-// timeoutError is the cause of a context whose --timeout has passed.
-type timeoutError struct{ after time.Duration }
-
-func (e timeoutError) Error() string { return "timeout of " + e.after.String() + " has passed" }
-
-func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // broken is the refusal for a directory that is not valid.
 func broken(s *seed.State) error {
