@@ -128,6 +128,7 @@ type agent struct {
 
 	found   *Found     // discovery's last whole answer with this node in it; nil: none
 	plan    *seed.Plan // of an empty directory: what it would hold; of a pending one: what it holds
+	stored  bool       // plan is the directory's, not discovery's
 	records Records
 	other   error  // RecordsOther: the refusal; RecordsNobody: what discovery said
 	remark  string // for the message of a restart

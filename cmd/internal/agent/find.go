@@ -64,7 +64,7 @@ func (a *agent) findPlan(ctx context.Context) error {
 	if err = a.Etcd.CheckInitialCluster(confPeers(plan.Members)); err != nil {
 		return err
 	}
-	a.found, a.plan = &found, plan
+	a.found, a.plan, a.stored = &found, plan, false
 	a.adviseOn(found, plan)
 	a.rehearse()
 	return nil
@@ -167,6 +167,7 @@ func (a *agent) findContradiction(ctx context.Context) error {
 	if a.plan, err = a.planOf(a.state, a.storedToken()); err != nil {
 		return err
 	}
+	a.stored = true
 	// Others may be waiting for a seed that is pending: nobody is waited for here.
 	patient := a.disk == DiskOurs
 	for asked := 0; ; asked++ {

@@ -140,7 +140,7 @@ func (a *agent) takeRecords() error {
 		return nil
 	}
 	found := a.lookout.fetch()
-	if found == nil || found.Self < 0 || !isEmpty(a.disk) {
+	if found == nil || found.Self < 0 || a.plan == nil || !isEmpty(a.disk) {
 		return nil
 	}
 	plan, err := seed.New(a.spec(*found))

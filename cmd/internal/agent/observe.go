@@ -55,6 +55,7 @@ func (a *agent) lookAtDisk() error {
 		return err
 	}
 	first := a.state == nil
+	a.released = false // what this run has released is not there any more
 	a.take(state)
 	a.notice(state)
 	if first {
@@ -67,8 +68,9 @@ func (a *agent) lookAtDisk() error {
 // restart forgets what was decided for another directory, and answers nobody
 // until there is something to say again.
 func (a *agent) restart() error {
-	a.released, a.asked, a.view, a.records = false, false, rendezvous.View{}, RecordsUnasked
-	if !isEmpty(a.disk) {
+	a.seeded = a.seeded && a.plan != nil && a.state.ClusterID == a.plan.ClusterID
+	a.asked, a.view, a.records, a.remark, a.proof = false, rendezvous.View{}, RecordsUnasked, "", pendingProof{}
+	if a.stored || !isEmpty(a.disk) {
 		a.plan = nil
 	}
 	if a.barrier == nil {

@@ -72,8 +72,8 @@ func (a *agent) seedAlone(ctx context.Context, out Outcome) error {
 	if err := a.write(ctx, plan); err != nil {
 		return err
 	}
-	if a.disk != DiskOurs {
-		return a.restart()
+	if a.disk != DiskOurs || a.state.ClusterID != plan.ClusterID {
+		return a.restart() // somebody else was at work
 	}
 	a.records = RecordsMine
 	return nil
@@ -122,11 +122,14 @@ func (a *agent) release(out Outcome) error {
 		}
 		return err
 	}
+	cluster := a.state.ClusterID
 	a.released = true
 	if err := a.changed(); err != nil {
 		return err
 	}
-	if a.disk != DiskReleased {
+	if a.disk != DiskReleased || a.state.ClusterID != cluster {
+		a.released = false
+		a.take(a.state)
 		return a.restart()
 	}
 	a.Log.Info("released: etcd may start", zap.String("rule", string(out.Rule)), zap.String("dir", a.state.DataDir))
