@@ -164,9 +164,7 @@ func (a *agent) findContradiction(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.plan, err = a.planOf(a.state, a.storedToken()); err != nil {
-		return err
-	}
+	a.plan = a.planOf(a.state)
 	a.stored = true
 	// Others may be waiting for a seed that is pending: nobody is waited for here.
 	patient := a.disk == DiskOurs
