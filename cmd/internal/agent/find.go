@@ -50,24 +50,31 @@ func (a *agent) findPlan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	self := found.Peer()
-	if err = a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
-		return err
-	}
-	if err = a.Etcd.CheckAdvertise(len(found.Peers), self.PeerURLs, self.ClientURLs); err != nil {
-		return err
-	}
-	plan, err := seed.New(a.spec(found))
+	plan, err := a.planFor(found)
 	if err != nil {
-		return err
-	}
-	if err = a.Etcd.CheckInitialCluster(confPeers(plan.Members)); err != nil {
 		return err
 	}
 	a.found, a.plan, a.stored = &found, plan, false
 	a.adviseOn(found, plan)
 	a.rehearse()
 	return nil
+}
+
+// planFor is what this member's directory will hold, by what was found. What etcd
+// would not start with is refused here.
+func (a *agent) planFor(found Found) (*seed.Plan, error) {
+	self := found.Peer()
+	if err := a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
+		return nil, err
+	}
+	if err := a.Etcd.CheckAdvertise(len(found.Peers), self.PeerURLs, self.ClientURLs); err != nil {
+		return nil, err
+	}
+	plan, err := seed.New(a.spec(found))
+	if err != nil {
+		return nil, err
+	}
+	return plan, a.Etcd.CheckInitialCluster(confPeers(plan.Members))
 }
 
 func (a *agent) spec(f Found) seed.Spec {
