@@ -1,0 +1,226 @@
+//go:build e2e
+
+package torture
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// action is what a client asked for.
+type action string
+
+const (
+	put  action = "put"
+	get  action = "get"
+	swap action = "swap" // if the key has the value old
+)
+
+// outcome is what a client knows of what it asked for.
+type outcome int
+
+const (
+	ok      outcome = iota // answered
+	failed                 // surely without effect
+	unknown                // perhaps with effect, now or later
+)
+
+// record is one call of a client and what came of it.
+type record struct {
+	client       int
+	host         string
+	action       action
+	key          string
+	value        string // put and swap: what is written; unique in a schedule
+	old          string // swap: what must be there, "" for absent
+	call, ret    time.Duration
+	outcome      outcome
+	got          string // get: the value, "" for absent
+	swapped      bool   // swap: whether the value was there
+	cluster      uint64 // the cluster's ID in the answer
+	err          string
+	serializable bool // get: from the member's own store
+}
+
+func (r *record) String() string {
+	what := fmt.Sprintf("%s %s", r.action, r.key)
+	switch r.action {
+	case put:
+		what += " = " + r.value
+	case swap:
+		what += fmt.Sprintf(" %q -> %q", r.old, r.value)
+	case get:
+	}
+	came := ""
+	switch {
+	case r.outcome == failed:
+		came = "failed: " + r.err
+	case r.outcome == unknown:
+		came = "unknown: " + r.err
+	case r.action == get:
+		came = fmt.Sprintf("%q", r.got)
+	case r.action == swap:
+		came = fmt.Sprint(r.swapped)
+	default:
+		came = "ok"
+	}
+	return fmt.Sprintf("%8.3f-%8.3f %-4s %s: %s", r.call.Seconds(), r.ret.Seconds(), r.host, what, came)
+}
+
+// writes says whether the call was acknowledged as a write.
+func (r *record) writes() bool {
+	return r.outcome == ok && (r.action == put || r.action == swap && r.swapped)
+}
+
+// history is what all clients of a schedule have seen.
+type history struct {
+	mu      sync.Mutex
+	records []record
+}
+
+func (h *history) add(r *record) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.records = append(h.records, *r)
+}
+
+func (h *history) all() []record {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.records)
+}
+
+// keys are all keys that a client has tried to write.
+func (h *history) keys() []string {
+	seen := map[string]bool{}
+	for _, r := range h.all() {
+		seen[r.key] = true
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// checkLimit is how long one key may take; a key has some hundred records.
+const checkLimit = 30 * time.Second
+
+// contradictions checks that every key behaved as one register: it returns one
+// finding for each key that did not.
+func contradictions(records []record) []string {
+	perKey := map[string][]record{}
+	for _, r := range relevant(records) {
+		perKey[r.key] = append(perKey[r.key], r)
+	}
+	var findings []string
+	for _, key := range slices.Sorted(maps.Keys(perKey)) {
+		ops := make([]porcupine.Operation, 0, len(perKey[key]))
+		for _, r := range perKey[key] {
+			ret := int64(r.ret)
+			if r.outcome == unknown {
+				ret = math.MaxInt64 // it may have its effect at any later time
+			}
+			ops = append(ops, porcupine.Operation{ClientId: r.client, Input: r, Output: r, Call: int64(r.call), Return: ret})
+		}
+		switch porcupine.CheckOperationsTimeout(register(), ops, checkLimit) {
+		case porcupine.Ok:
+		case porcupine.Illegal:
+			findings = append(findings, fmt.Sprintf("the answers for key %s contradict each other:\n%s", key, story(perKey[key])))
+		case porcupine.Unknown:
+			findings = append(findings, fmt.Sprintf("key %s: not checked within %v, %d records", key, checkLimit, len(ops)))
+		}
+	}
+	return findings
+}
+
+// relevant leaves out what cannot make a difference: what surely had no effect,
+// reads without an answer, and writes of unknown outcome whose value, which is
+// unique, no answer ever showed: they may all come after everything else.
+func relevant(records []record) []record {
+	shown := map[string]bool{}
+	for i := range records {
+		if r := &records[i]; r.outcome == ok {
+			shown[r.got] = true
+			if r.action == swap && r.swapped {
+				shown[r.old] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(records), func(r record) bool {
+		switch {
+		case r.serializable, r.outcome == failed:
+			return true
+		case r.outcome == unknown:
+			return r.action == get || !shown[r.value]
+		}
+		return false
+	})
+}
+
+// register is the model of one key: its state is the value, "" for absent.
+func register() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return "" },
+		Step: func(state, input, _ any) (bool, any) {
+			r, isRecord := input.(record)
+			if !isRecord {
+				return false, state
+			}
+			switch r.action {
+			case put:
+				return true, r.value
+			case get:
+				return r.got == state, state
+			case swap:
+				there := state == r.old
+				if r.outcome == ok && r.swapped != there {
+					return false, state
+				}
+				if there {
+					return true, r.value
+				}
+			}
+			return true, state
+		},
+	}
+}
+
+// story is the end of a key's records in the order of their calls.
+func story(records []record) string {
+	records = slices.Clone(records)
+	slices.SortFunc(records, func(a, b record) int { return cmp.Compare(a.call, b.call) })
+	var b strings.Builder
+	if n := len(records) - 60; n > 0 {
+		fmt.Fprintf(&b, "  (%d records before)\n", n)
+		records = records[n:]
+	}
+	for i := range records {
+		fmt.Fprintf(&b, "  %s\n", &records[i])
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// twoClusters says whether clusters of different IDs have acknowledged writes.
+func twoClusters(records []record) []string {
+	first := map[uint64]record{}
+	for _, r := range records {
+		if _, there := first[r.cluster]; r.writes() && !there {
+			first[r.cluster] = r
+		}
+	}
+	if len(first) < 2 {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("clusters of different IDs have acknowledged writes:")
+	for _, id := range slices.Sorted(maps.Keys(first)) {
+		r := first[id]
+		fmt.Fprintf(&b, "\n  %x: %s", id, &r)
+	}
+	return []string{b.String()}
+}
