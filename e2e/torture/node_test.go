@@ -230,14 +230,22 @@ func (n *node) etcd(ctx context.Context) {
 	}
 }
 
-// pulse lets a process run only a few milliseconds at a time for a while, as on
-// a machine that is overloaded.
+// pulse lets an etcd run only a few milliseconds at a time once it listens, as
+// on a machine that is overloaded: what it answers before it knows its members
+// is seen then.
 func (n *node) pulse(ctx context.Context, p *lab.Proc) {
+	for p.Running() && ctx.Err() == nil {
+		if conn, err := n.Dial(ctx, "tcp", "127.0.0.1:2380"); err == nil {
+			_ = conn.Close() //nolint:errcheck // nothing was written
+			break
+		}
+		n.sleep(ctx, time.Millisecond)
+	}
 	for range 40 {
 		p.Signal(syscall.SIGSTOP)
-		n.sleep(ctx, 30*time.Millisecond)
+		n.sleep(ctx, 80*time.Millisecond)
 		p.Signal(syscall.SIGCONT)
-		n.sleep(ctx, 6*time.Millisecond)
+		n.sleep(ctx, 3*time.Millisecond)
 		if !p.Running() || ctx.Err() != nil {
 			return
 		}

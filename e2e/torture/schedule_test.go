@@ -321,8 +321,15 @@ func (g *generator) views() {
 			g.s.habits[h] = hb
 		}
 	}
-	g.startAll(time.Second, all...)
-	g.await(released, 3*time.Second, all...)
+	if last := g.one(others); !g.chance(3) {
+		g.do(drop, last, last) // it does not reach itself, so that it is the last to commit
+		g.startAll(time.Second, all...)
+		g.pause(time.Second, 2500*time.Millisecond)
+		g.do(heal, "")
+	} else {
+		g.startAll(time.Second, all...)
+	}
+	g.await(released, 3*time.Second, x, y)
 	g.two(x, y, hisY)
 	if g.chance(2) {
 		g.do(move, g.one([]string{x, y}))
@@ -334,7 +341,7 @@ func (g *generator) views() {
 // two is a time in which each of a member's two hosts is alone with some of
 // the others.
 func (g *generator) two(x, y string, hisY []string) {
-	if g.chance(4) {
+	if g.chance(6) {
 		g.await(serving, 3*time.Second, x, y)
 		return
 	}
@@ -353,8 +360,8 @@ func (g *generator) moved() {
 	for _, h := range append([]string{x, y}, others...) {
 		hb := g.habits()
 		hb.timeout = "0"
-		if g.chance(2) {
-			hb.delay = g.between(500*time.Millisecond, 2500*time.Millisecond)
+		if !g.chance(4) {
+			hb.delay = g.between(2*time.Second, 3500*time.Millisecond)
 		}
 		g.s.habits[h] = hb
 	}
@@ -366,13 +373,14 @@ func (g *generator) moved() {
 	g.pause(2*time.Second, 3*time.Second)
 	g.do(start, y)
 	g.await(released, 4*time.Second, y)
+	g.await(released, 3*time.Second, x)
 	g.two(x, y, []string{last})
 	g.storm(time.Second, append([]string{x, y}, others...)...)
 }
 
 // late: a and b of a running cluster start again on mount points whose volumes
 // come a moment later, and the disk of the third is lost. A write that the third
-// and b have is not on a.
+// and b have is not on a. Neither a nor b reaches itself, so both wait.
 func (g *generator) late() {
 	g.s.size = 3
 	members := g.shuffled(g.s.members())
@@ -390,6 +398,8 @@ func (g *generator) late() {
 	g.do(wipe, lost)
 	g.do(detach, a)
 	g.do(detach, b)
+	g.do(drop, a, a)
+	g.do(drop, b, b)
 	g.do(start, a)
 	g.do(start, b)
 	g.pause(time.Second, 2*time.Second)
@@ -400,8 +410,10 @@ func (g *generator) late() {
 	g.await(seeded, 2*time.Second, lost)
 	g.pause(0, 500*time.Millisecond)
 	g.do(kill, a)
-	g.await(released, 4*time.Second, lost)
-	g.pause(1500*time.Millisecond, 2500*time.Millisecond)
+	g.await(released, 6*time.Second, lost)
+	g.await(serving, time.Second, lost)
+	g.pause(500*time.Millisecond, 1500*time.Millisecond)
+	g.do(heal, "")
 	g.do(kill, b)
 	g.await(serving, 4*time.Second, b)
 	g.storm(time.Second, members...)
@@ -421,7 +433,7 @@ func (g *generator) frozen() {
 	g.startAll(200*time.Millisecond, append([]string{x}, others...)...)
 	g.await(seeded, 3*time.Second, x)
 	g.await(seeded, time.Second, without(others, last)...)
-	if g.chance(2) {
+	if !g.chance(3) {
 		g.slow(x, g.between(7*time.Second, 9*time.Second))
 		for _, h := range without(others, last) {
 			g.slow(h, 30*time.Second)
