@@ -35,6 +35,7 @@ type cluster struct {
 	mu       sync.Mutex
 	log      []string
 	findings []finding
+	kinds    map[string]int // of findings
 	disks    []*disk
 	lost     int                          // disks on which an etcd has run
 	views    map[string]map[string]string // who asks, member: host; "" for no address
@@ -46,7 +47,10 @@ type finding struct{ kind, text string }
 
 func newCluster(t *testing.T, s *schedule, binary string) *cluster {
 	t.Helper()
-	c := &cluster{Lab: lab.New(t), s: s, t: t, binary: binary, views: map[string]map[string]string{}, zones: map[string]*lab.Zone{}}
+	c := &cluster{
+		Lab: lab.New(t), s: s, t: t, binary: binary, kinds: map[string]int{},
+		views: map[string]map[string]string{}, zones: map[string]*lab.Zone{},
+	}
 	c.Require("iptables", "mount", "unshare", "etcd-"+s.version)
 	_, err := exec.LookPath("strace")
 	c.strace = err == nil
@@ -134,10 +138,14 @@ func (c *cluster) note(format string, args ...any) {
 
 func (c *cluster) found(what, format string, args ...any) {
 	f := finding{what, fmt.Sprintf("at %.3f s: ", c.now().Seconds()) + fmt.Sprintf(format, args...)}
-	c.note("FOUND %s: %s", f.kind, f.text)
+	head, _, _ := strings.Cut(f.text, "\n")
+	c.note("FOUND %s: %s", f.kind, head)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.findings = append(c.findings, f)
+	c.kinds[what]++
+	if c.kinds[what] <= 3 { // the others say the same
+		c.findings = append(c.findings, f)
+	}
 }
 
 func (c *cluster) node(name string) *node {

@@ -97,23 +97,15 @@ func (c *cluster) finish(ctx context.Context) {
 			k.n.mu.Unlock()
 		}
 	}
+	quiet := c.sameStores(ctx, serve)
 	for _, k := range serve {
 		for _, key := range c.history.keys() {
-			for _, own := range []bool{false, true} {
-				r := &record{client: k.id, host: k.n.Name, action: get, key: key, serializable: own}
-				for range 3 {
-					if k.call(ctx, r); r.outcome == ok {
-						break
-					}
-					again := *r
-					again.outcome, again.err = ok, ""
-					r = &again
-				}
-				c.history.add(r)
+			c.final(ctx, k, key, false)
+			if quiet {
+				c.final(ctx, k, key, true)
 			}
 		}
 	}
-	c.sameStores(ctx, serve)
 	records := c.history.all()
 	for _, text := range slices.Concat(contradictions(records), apart(records)) {
 		c.found("contradiction", "%s", text)
@@ -123,27 +115,72 @@ func (c *cluster) finish(ctx context.Context) {
 	}
 }
 
-// sameStores checks that the stores of all members that serve are one.
-func (c *cluster) sameStores(ctx context.Context, serve []*client) {
-	var said string
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); c.nodes[0].sleep(ctx, 100*time.Millisecond) {
-		var lines []string
-		sums := map[string]bool{}
-		for _, k := range serve {
-			sum, revision, cluster, err := k.hash(ctx, 0)
-			if err != nil {
-				lines = append(lines, fmt.Sprintf("  %s: %v", k.n.Name, err))
-				continue
-			}
-			sums[fmt.Sprint(sum, revision, cluster)] = true
-			lines = append(lines, fmt.Sprintf("  %s: cluster %x, revision %d, hash %x", k.n.Name, cluster, revision, sum))
-		}
-		if len(sums) < 2 {
+// final reads a key through one member.
+func (c *cluster) final(ctx context.Context, k *client, key string, serializable bool) {
+	for range 3 {
+		r := &record{client: k.id, host: k.n.Name, action: get, key: key, serializable: serializable}
+		k.call(ctx, r)
+		c.history.add(r)
+		if r.outcome == ok {
 			return
 		}
-		said = strings.Join(lines, "\n")
 	}
-	c.found("apart", "members' stores differ in the end:\n%s", said)
+	if c.s.up {
+		c.found("not up", "%s: it serves, and three reads of %s in the end had no answer", k.n.Name, key)
+	}
+}
+
+// sameStores checks that the stores of all members that serve are the same up to
+// the revision that they have in common; true says that they all have the same
+// revision, so that each one's own store must have everything.
+func (c *cluster) sameStores(ctx context.Context, serve []*client) bool {
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); c.nodes[0].sleep(ctx, 100*time.Millisecond) {
+		common := map[uint64]int64{} // cluster: revision
+		equal, answered := true, true
+		for _, k := range serve {
+			_, revision, cluster, err := k.hash(ctx, 0)
+			if err != nil {
+				answered = false
+				continue
+			}
+			if at, there := common[cluster]; there {
+				equal = equal && at == revision
+				revision = min(at, revision)
+			}
+			common[cluster] = revision
+		}
+		lines, differ := c.hashes(ctx, serve, common)
+		if differ {
+			c.found("apart", "members' stores differ:\n%s", strings.Join(lines, "\n"))
+			return false
+		}
+		if equal && answered {
+			return true
+		}
+	}
+	c.note("not all members have the same revision in the end")
+	return false
+}
+
+// hashes compares the stores of a cluster's members at one revision.
+func (c *cluster) hashes(ctx context.Context, serve []*client, common map[uint64]int64) (lines []string, differ bool) {
+	sums := map[uint64]uint32{}
+	for _, k := range serve {
+		_, _, cluster, err := k.hash(ctx, 0)
+		if err != nil || common[cluster] == 0 {
+			continue
+		}
+		sum, _, _, err := k.hash(ctx, common[cluster])
+		if err != nil {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("  %s: cluster %x, hash at revision %d: %x", k.n.Name, cluster, common[cluster], sum))
+		if before, there := sums[cluster]; there && before != sum {
+			differ = true
+		}
+		sums[cluster] = sum
+	}
+	return lines, differ
 }
 
 // apart says which keys members' own stores differ in at the end.

@@ -57,6 +57,8 @@ func (c *cluster) newNode(name string) *node {
 	n := &node{Host: c.Host(name), c: c, member: memberOf(name), habits: c.s.habits[name], rng: rand.New(rand.NewPCG(c.s.seed, uint64(len(c.nodes)))), idle: true}
 	n.SetAddrs(n.Addr4())
 	n.Write("etcd.yaml", c.config())
+	// After a cut is healed, connections go on within a second; not every kernel has it.
+	n.Run("sh", "-c", "echo 1000 > /proc/sys/net/ipv4/tcp_rto_max_ms")
 	n.disk = c.newDisk()
 	n.volume = n.disk
 	if n.habits.mount {
@@ -105,7 +107,7 @@ func (n *node) pending() bool {
 func (n *node) serving() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.isEtcd && n.okAt > n.etcdAt
+	return n.isEtcd && n.okAt > n.etcdAt && n.c.now()-n.okAt < 2*callLimit
 }
 
 // loop is the supervisor. It ends with the context.
@@ -163,6 +165,11 @@ func (n *node) begin(ctx context.Context, etcd bool, program string, args ...str
 	if n.habits.boottime > 0 && n.c.clocks {
 		args = append([]string{"--time", "--boottime", fmt.Sprint(int64(n.habits.boottime / time.Second)), program}, args...)
 		program = n.c.Tool("unshare")
+	}
+	if !etcd && n.habits.fsync > 0 && n.c.strace {
+		args = append([]string{"-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync",
+			"-e", fmt.Sprintf("inject=fsync,fdatasync:delay_enter=%d", n.habits.fsync.Microseconds()), program}, args...)
+		program = n.c.Tool("strace")
 	}
 	if etcd {
 		n.disk.ran = true

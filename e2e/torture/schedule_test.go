@@ -34,7 +34,7 @@ const (
 	move    op = "move"    // for all who ask, the member's record leads to at
 	view    op = "view"    // for others, the member's record leads to at
 	blind   op = "blind"   // for others, at's member has no address
-	slow    op = "slow"    // at's agent waits this long at each unlink from now on
+	slow    op = "slow"    // at's agent waits this long at each unlink from now on: that is how it releases
 	readd   op = "readd"   // removes the member and adds it as a learner
 	// These wait for a condition, at most for the step's time.
 	released op = "released" // init has said that etcd may start
@@ -70,6 +70,7 @@ type habits struct {
 	delay    time.Duration // between the end of init and etcd's start
 	backOff  time.Duration // before the loop starts again
 	timeout  string        // of init
+	fsync    time.Duration // how long the disk takes for each of the agent's
 	pulses   bool          // etcd gets the processor in short pulses while it starts
 	mount    bool          // the data directory is a bind mount, not a directory that is renamed
 }
@@ -184,6 +185,9 @@ func (g *generator) habits() habits {
 	}
 	if g.chance(2) {
 		h.delay = g.between(0, 1500*time.Millisecond)
+	}
+	if g.chance(6) {
+		h.fsync = g.between(10*time.Millisecond, 150*time.Millisecond)
 	}
 	return h
 }
@@ -419,50 +423,49 @@ func (g *generator) late() {
 	g.storm(time.Second, members...)
 }
 
-// frozen: x has decided to release its disk and sleeps; meanwhile its record
-// moves to another host, and the others are started again.
+// frozen: x has decided to release its disk and sleeps. Meanwhile the others,
+// on which no etcd has run yet, lose their disks, or are only killed, and x's
+// record moves to another host.
 func (g *generator) frozen() {
 	x, y, others := g.spare()
-	last := others[len(others)-1]
+	final := others[len(others)-1]
 	for _, h := range append([]string{x, y}, others...) {
 		hb := g.habits()
-		hb.timeout = "0"
+		hb.timeout, hb.fsync, hb.delay = "0", 0, g.between(800*time.Millisecond, time.Second)
+		if h == final {
+			hb.fsync = g.between(100*time.Millisecond, 300*time.Millisecond) // so that it is the last to commit
+		}
 		g.s.habits[h] = hb
 	}
-	g.do(drop, last, last) // it does not reach itself, so that it is the last to commit
 	g.startAll(200*time.Millisecond, append([]string{x}, others...)...)
-	g.await(seeded, 3*time.Second, x)
-	g.await(seeded, time.Second, without(others, last)...)
+	g.await(seeded, 5*time.Second, x)
 	if !g.chance(3) {
-		g.slow(x, g.between(7*time.Second, 9*time.Second))
-		for _, h := range without(others, last) {
-			g.slow(h, 30*time.Second)
-		}
-		g.slow(last, time.Second)
-		g.do(heal, "")
-		g.await(seeded, 3*time.Second, last)
-		g.pause(1500*time.Millisecond, 2500*time.Millisecond)
+		g.s.steps = append(g.s.steps, step{op: slow, at: x, d: g.between(7*time.Second, 9*time.Second)})
+		g.await(released, 4*time.Second, final)
 	} else {
-		g.do(heal, "")
-		g.pause(0, 100*time.Millisecond)
+		g.await(seeded, 3*time.Second, final)
+		g.pause(0, 20*time.Millisecond)
 		g.do(freeze, x)
-		g.pause(0, 500*time.Millisecond)
+	}
+	g.do(stop, final)
+	for _, h := range without(others, final) {
+		g.await(released, 2*time.Second, h)
+		g.do(stop, h)
 	}
 	for _, h := range others {
-		g.do(kill, h)
+		if !g.chance(4) {
+			g.do(wipe, h)
+		}
 	}
 	g.do(move, y)
-	g.do(start, y)
+	g.startAll(100*time.Millisecond, append([]string{y}, others...)...)
 	g.await(released, 4*time.Second, y)
-	g.await(serving, 2*time.Second, y)
+	g.await(serving, 3*time.Second, y)
 	g.pause(500*time.Millisecond, time.Second)
 	g.do(thaw, x)
-	g.await(serving, 6*time.Second, x)
+	g.await(serving, 9*time.Second, x)
+	g.pause(0, time.Second)
 	g.storm(time.Second, append([]string{x, y}, others...)...)
-}
-
-func (g *generator) slow(at string, d time.Duration) {
-	g.s.steps = append(g.s.steps, step{op: slow, at: at, d: d})
 }
 
 // copies: while a cluster is born, a disk goes back to an older copy, or its

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	defaultSeeds = 64
+	defaultSeeds = 96
 	sideBySide   = 4
 )
 
@@ -125,7 +125,7 @@ func seeds(t *testing.T) []uint64 {
 func TestTorture(t *testing.T) {
 	one := os.Getenv("ETCDINIT_TORTURE_SEED")
 	if one == "" && os.Getenv("ETCDINIT_TORTURE_SEEDS") == "" {
-		t.Skip("skipped: ETCDINIT_TORTURE_SEEDS=64 runs 64 schedules, four side by side, in some 8 minutes; ETCDINIT_TORTURE_SEED=1 runs one")
+		t.Skip("skipped: ETCDINIT_TORTURE_SEEDS=96 runs 96 schedules, four side by side, in some 7 minutes; ETCDINIT_TORTURE_SEED=1 runs one")
 	}
 	if one != "" {
 		seed, err := strconv.ParseUint(one, 10, 64)
@@ -140,6 +140,9 @@ func TestTorture(t *testing.T) {
 	tally := new(tally)
 	tally.all(t, seeds(t), etcdinit, func(t *testing.T, v *verdict) { judge(t, v) })
 	tally.print(t)
+	if n := len(seeds(t)); len(tally.verdicts) != n {
+		t.Errorf("%d of %d schedules were played", len(tally.verdicts), n)
+	}
 }
 
 func judge(t *testing.T, v *verdict) {
