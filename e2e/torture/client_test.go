@@ -112,6 +112,11 @@ func (k *client) call(ctx context.Context, r *record) {
 		var resp *pb.TxnResponse
 		if resp, err = k.kv.Txn(ctx, swapRequest(r)); err == nil {
 			header, r.swapped = resp.GetHeader(), resp.GetSucceeded()
+			for _, done := range resp.GetResponses() {
+				for _, kv := range done.GetResponseRange().GetKvs() {
+					r.got = string(kv.GetValue())
+				}
+			}
 		}
 	}
 	r.ret = c.now()
@@ -133,13 +138,14 @@ func swapRequest(r *record) *pb.TxnRequest {
 	}
 	return &pb.TxnRequest{
 		Compare: []*pb.Compare{is},
+		Failure: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: &pb.RangeRequest{Key: []byte(r.key)}}}},
 		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(r.key), Value: []byte(r.value)}}}},
 	}
 }
 
 func (k *client) remember(r *record) {
 	switch {
-	case r.action == get:
+	case r.action == get, r.action == swap && !r.swapped:
 		k.seen[r.key] = r.got
 	case r.writes():
 		k.seen[r.key] = r.value

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -43,7 +44,7 @@ type record struct {
 	old          string // swap: what must be there, "" for absent
 	call, ret    time.Duration
 	outcome      outcome
-	got          string // get: the value, "" for absent
+	got          string // get, and swap that found something else than old: the value, "" for absent
 	swapped      bool   // swap: whether the value was there
 	cluster      uint64 // the cluster's ID in the answer
 	err          string
@@ -67,12 +68,12 @@ func (r *record) String() string {
 		came = "unknown: " + r.err
 	case r.action == get:
 		came = fmt.Sprintf("%q", r.got)
-	case r.action == swap:
-		came = fmt.Sprint(r.swapped)
+	case r.action == swap && !r.swapped:
+		came = fmt.Sprintf("not swapped, it is %q", r.got)
 	default:
 		came = "ok"
 	}
-	return fmt.Sprintf("%8.3f-%8.3f %-4s %s: %s", r.call.Seconds(), r.ret.Seconds(), r.host, what, came)
+	return fmt.Sprintf("%9.4f-%9.4f %-4s %s: %s", r.call.Seconds(), r.ret.Seconds(), r.host, what, came)
 }
 
 // writes says whether the call was acknowledged as a write.
@@ -128,28 +129,51 @@ func contradictions(records []record) []string {
 		if time.Since(began) > checkAllLimit {
 			return append(findings, fmt.Sprintf("key %s and all after it: not checked", key))
 		}
-		ops := make([]porcupine.Operation, 0, len(perKey[key]))
-		for _, r := range perKey[key] {
-			ret := int64(r.ret)
-			if r.outcome == unknown {
-				ret = math.MaxInt64 // it may have its effect at any later time
-			}
-			ops = append(ops, porcupine.Operation{ClientId: r.client, Input: r, Output: r, Call: int64(r.call), Return: ret})
-		}
-		switch porcupine.CheckOperationsTimeout(register(), ops, checkLimit) {
+		switch fits(perKey[key]) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			findings = append(findings, fmt.Sprintf("the answers for key %s contradict each other:\n%s", key, story(perKey[key])))
 		case porcupine.Unknown:
-			findings = append(findings, fmt.Sprintf("key %s: not checked within %v, %d records", key, checkLimit, len(ops)))
+			findings = append(findings, fmt.Sprintf("key %s: not checked within %v, %d records", key, checkLimit, len(perKey[key])))
 		}
 	}
 	return findings
 }
 
+// fits says whether the records of one key can be those of a register.
+func fits(records []record) porcupine.CheckResult {
+	ops := make([]porcupine.Operation, 0, len(records))
+	for _, r := range records {
+		ret := int64(r.ret)
+		if r.outcome == unknown {
+			ret = math.MaxInt64 // it may have its effect at any later time
+		}
+		ops = append(ops, porcupine.Operation{ClientId: r.client, Input: r, Output: r, Call: int64(r.call), Return: ret})
+	}
+	return porcupine.CheckOperationsTimeout(register(), ops, checkLimit)
+}
+
+// until is what was known at a time: what has not returned then is unknown.
+func until(records []record, at time.Duration) []record {
+	var before []record
+	for _, r := range records {
+		if r.call > at {
+			continue
+		}
+		if r.ret > at {
+			r.outcome = unknown
+		}
+		if r.outcome != unknown || r.action != get {
+			before = append(before, r)
+		}
+	}
+	return before
+}
+
 // relevant leaves out what cannot make a difference: what surely had no effect,
 // reads without an answer, and writes of unknown outcome whose value, which is
-// unique, no answer ever showed: they may all come after everything else.
+// unique, no answer ever showed: they may all come after everything else. (A swap
+// that was not done shows what was there, so it shows the reason.)
 func relevant(records []record) []record {
 	shown := map[string]bool{}
 	for i := range records {
@@ -187,10 +211,10 @@ func register() porcupine.Model {
 				return r.got == state, state
 			case swap:
 				there := state == r.old
-				if r.outcome == ok && r.swapped != there {
+				switch {
+				case r.outcome == ok && (r.swapped != there || !there && r.got != state):
 					return false, state
-				}
-				if there {
+				case there:
 					return true, r.value
 				}
 			}
@@ -199,19 +223,23 @@ func register() porcupine.Model {
 	}
 }
 
-// story is the end of a key's records in the order of their calls.
+// story is a key's records in the order of their calls, up to the first answer
+// that does not fit to those before.
 func story(records []record) string {
-	records = slices.Clone(records)
-	slices.SortFunc(records, func(a, b record) int { return cmp.Compare(a.call, b.call) })
+	byReturn := slices.SortedFunc(slices.Values(records), func(a, b record) int { return cmp.Compare(a.ret, b.ret) })
+	at := byReturn[sort.Search(len(byReturn)-1, func(i int) bool { return fits(until(records, byReturn[i].ret)) != porcupine.Ok })].ret
+	shown := until(records, at)
+	slices.SortFunc(shown, func(a, b record) int { return cmp.Compare(a.call, b.call) })
 	var b strings.Builder
-	if n := len(records) - 60; n > 0 {
+	if n := len(shown) - 40; n > 0 {
 		fmt.Fprintf(&b, "  (%d records before)\n", n)
-		records = records[n:]
+		shown = shown[n:]
 	}
-	for i := range records {
-		fmt.Fprintf(&b, "  %s\n", &records[i])
+	for i := range shown {
+		fmt.Fprintf(&b, "  %s\n", &shown[i])
 	}
-	return strings.TrimRight(b.String(), "\n")
+	fmt.Fprintf(&b, "  up to %.3f, %d records after it are not shown", at.Seconds(), len(records)-len(shown))
+	return b.String()
 }
 
 // twoClusters says whether clusters of different IDs have acknowledged writes.

@@ -17,6 +17,7 @@ func TestContradictions(t *testing.T) {
 	cas := func(old, value string, swapped bool, o outcome) record {
 		return record{action: swap, old: old, value: value, swapped: swapped, outcome: o}
 	}
+	not := func(old, value, got string) record { return record{action: swap, old: old, value: value, got: got} }
 	tests := []struct {
 		name    string
 		records []record
@@ -33,7 +34,9 @@ func TestContradictions(t *testing.T) {
 		{"a write that failed and is seen", []record{at(w("a", failed), 0, 1), at(rd("a"), 2, 3)}, true},
 		{"swapped", []record{at(w("a", ok), 0, 1), at(cas("a", "b", true, ok), 2, 3), at(rd("b"), 4, 5)}, false},
 		{"swapped what was not there", []record{at(w("a", ok), 0, 1), at(cas("", "b", true, ok), 2, 3)}, true},
-		{"not swapped what was there", []record{at(w("a", ok), 0, 1), at(cas("a", "b", false, ok), 2, 3)}, true},
+		{"not swapped what was there", []record{at(w("a", ok), 0, 1), at(not("a", "b", "a"), 2, 3)}, true},
+		{"not swapped, and what was there was not", []record{at(w("a", ok), 0, 1), at(not("b", "c", ""), 2, 3)}, true},
+		{"not swapped, for an unknown write", []record{at(w("a", ok), 0, 1), at(w("b", unknown), 2, 3), at(not("a", "c", "b"), 4, 5)}, false},
 		{"both swapped", []record{at(cas("", "b", true, ok), 2, 5), at(cas("", "c", true, ok), 2, 5)}, true},
 		{"an unknown swap that is seen", []record{at(cas("", "b", false, unknown), 0, 1), at(rd("b"), 4, 5)}, false},
 		{"an unknown swap that cannot be", []record{at(w("a", ok), 0, 1), at(cas("", "b", false, unknown), 2, 3), at(rd("b"), 4, 5)}, true},
