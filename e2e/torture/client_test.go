@@ -93,6 +93,12 @@ func (k *client) call(ctx context.Context, r *record) {
 	defer cancel()
 	var err error
 	var header *pb.ResponseHeader
+	k.n.mu.Lock()
+	since := k.n.etcdAt
+	if on := k.n.etcdOn; on != nil && !on.added {
+		r.member, r.disk = k.n.member, on.id
+	}
+	k.n.mu.Unlock()
 	r.call = c.now()
 	switch r.action {
 	case put:
@@ -120,6 +126,11 @@ func (k *client) call(ctx context.Context, r *record) {
 		}
 	}
 	r.ret = c.now()
+	k.n.mu.Lock()
+	if k.n.etcdAt != since { // another one may have answered
+		r.disk = 0
+	}
+	k.n.mu.Unlock()
 	switch {
 	case err == nil:
 		r.cluster = header.GetClusterId()

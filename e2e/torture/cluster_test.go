@@ -178,31 +178,6 @@ func (c *cluster) mayLose(d *disk) bool {
 	return true
 }
 
-// reborn judges the start of an etcd: one whose disk was lost does not come
-// back by itself while a quorum of the members has the disks on which they ran.
-func (c *cluster) reborn(n *node, d *disk, joiner bool) {
-	n.mu.Lock()
-	again := d.reborn
-	n.mu.Unlock()
-	if !again || joiner {
-		return
-	}
-	alive := 0
-	for _, other := range c.nodes {
-		if other != n {
-			other.mu.Lock()
-			v := other.volume
-			if v.ran && !v.lost && !v.reborn {
-				alive++
-			}
-			other.mu.Unlock()
-		}
-	}
-	if alive > c.s.size/2 {
-		c.found("reborn", "%s: etcd starts on a disk in the place of one that was lost, without being added", n.Name)
-	}
-}
-
 // answer is what the DNS server says: each host may be told something else.
 func (c *cluster) answer(q lab.Query) *dns.Msg {
 	if q.From == nil {
@@ -358,7 +333,7 @@ func (c *cluster) readd(ctx context.Context, n *node) error {
 		return fmt.Errorf("member add: %w", err)
 	}
 	n.mu.Lock()
-	n.joiner, n.disk.reborn = true, false
+	n.joiner, n.disk.added = true, true
 	n.mu.Unlock()
 	n.start()
 	if err := through(8*time.Second, func(ctx context.Context, k *client) error { return k.promote(ctx) }); err != nil {

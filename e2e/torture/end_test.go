@@ -110,6 +110,9 @@ func (c *cluster) finish(ctx context.Context) {
 	for _, text := range slices.Concat(contradictions(records), apart(records)) {
 		c.found("contradiction", "%s", text)
 	}
+	for _, text := range twins(records) {
+		c.found("two disks", "%s", text)
+	}
 	for _, text := range twoClusters(records) {
 		c.found("two clusters", "%s", text)
 	}

@@ -47,6 +47,8 @@ type record struct {
 	got          string // get, and swap that found something else than old: the value, "" for absent
 	swapped      bool   // swap: whether the value was there
 	cluster      uint64 // the cluster's ID in the answer
+	member       string // whose etcd it was
+	disk         int    // on which it ran, 0 if that is not known or its member was added later
 	err          string
 	serializable bool // get: from the member's own store
 }
@@ -260,4 +262,29 @@ func twoClusters(records []record) []string {
 		fmt.Fprintf(&b, "\n  %x: %s", id, &r)
 	}
 	return []string{b.String()}
+}
+
+// twins says which members have answered from two disks in one cluster: a
+// cluster ID must have one disk a member.
+func twins(records []record) []string {
+	type seat struct {
+		cluster uint64
+		member  string
+	}
+	first := map[seat]record{}
+	var findings []string
+	for _, r := range records {
+		if r.outcome != ok || r.disk == 0 {
+			continue
+		}
+		at := seat{r.cluster, r.member}
+		before, there := first[at]
+		if !there {
+			first[at] = r
+		} else if before.disk != r.disk {
+			findings = append(findings, fmt.Sprintf("in cluster %x, %s has answered from disk %d:\n  %s\nand from disk %d:\n  %s", r.cluster, r.member, before.disk, &before, r.disk, &r))
+			first[at] = r
+		}
+	}
+	return findings[:min(len(findings), 2)]
 }

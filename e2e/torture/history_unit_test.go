@@ -64,3 +64,16 @@ func TestTwoClusters(t *testing.T) {
 		t.Errorf("two clusters have acknowledged writes, and the findings are %q", got)
 	}
 }
+
+func TestTwins(t *testing.T) {
+	r := func(cluster uint64, member string, disk int) record {
+		return record{action: get, cluster: cluster, member: member, disk: disk}
+	}
+	good := []record{r(1, "m1", 1), r(1, "m2", 2), r(1, "m1", 1), r(2, "m1", 3), r(1, "m2", 0), {outcome: failed, cluster: 1, member: "m1", disk: 7}}
+	if got := twins(good); len(got) != 0 {
+		t.Errorf("every member has one disk in its cluster, and the findings are %q", got)
+	}
+	if got := twins(append(good, r(1, "m2", 4))); len(got) != 1 {
+		t.Errorf("m2 has two disks, and the findings are %q", got)
+	}
+}

@@ -11,7 +11,7 @@
 // healed, whatever can come up comes up, and the history of all clients must be
 // linearizable.
 //
-//	ETCDINIT_TORTURE_SEEDS=96    seeds 1 to 96, four clusters side by side
+//	ETCDINIT_TORTURE_SEEDS=64    seeds 1 to 64, four clusters side by side
 //	ETCDINIT_TORTURE_SEEDS=5-9   these
 //	ETCDINIT_TORTURE_SEED=7      this one: prints the schedule and what each step met
 //	ETCDINIT_TORTURE_BINARY=…    the etcdinit to run; the default is built from the source

@@ -33,6 +33,7 @@ type node struct {
 	proc    *lab.Proc
 	isEtcd  bool
 	etcdAt  time.Duration // when the etcd that runs was started
+	etcdOn  *disk         // on which disk
 	okAt    time.Duration // when a client last had an answer of this host
 	idle    bool          // the loop rests
 	no      int           // the status with which init has said that a person must act, or 0
@@ -47,10 +48,10 @@ type node struct {
 
 // disk is what one data directory is to those who judge.
 type disk struct {
-	id     int
-	ran    bool // an etcd was started on it
-	lost   bool
-	reborn bool // it is in the place of a disk on which an etcd has run
+	id    int
+	ran   bool // an etcd was started on it
+	lost  bool
+	added bool // its member was added to the running cluster
 }
 
 func (c *cluster) newNode(name string) *node {
@@ -173,8 +174,7 @@ func (n *node) begin(ctx context.Context, etcd bool, program string, args ...str
 	}
 	if etcd {
 		n.disk.ran = true
-		n.etcdAt = n.c.now()
-		go n.c.reborn(n, n.disk, n.joiner)
+		n.etcdAt, n.etcdOn = n.c.now(), n.disk
 	}
 	n.proc, n.isEtcd = n.Start(program, args...), etcd
 	return n.proc
@@ -354,9 +354,7 @@ func (n *node) wipe() {
 // replaceDisk says that another disk is in the place of the one that was there.
 // Its caller holds the lock.
 func (n *node) replaceDisk() {
-	before := n.disk
 	n.disk = n.c.newDisk()
-	n.disk.reborn = before.ran || before.reborn
 	if !n.away {
 		n.volume = n.disk
 	}

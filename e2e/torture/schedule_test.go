@@ -383,15 +383,26 @@ func (g *generator) moved() {
 }
 
 // late: a and b of a running cluster start again on mount points whose volumes
-// come a moment later, and the disk of the third is lost. A write that the third
-// and b have is not on a. Neither a nor b reaches itself, so both wait.
+// come a moment later, while the third, whose disk is lost, makes a seed. A write
+// that the third and b had is not on a.
+//
+// In one half of the schedules neither a nor b reaches itself and the third comes
+// after the volumes; in the other half a and b have slow disks, and the volumes
+// come after the third has made its seed.
 func (g *generator) late() {
 	g.s.size = 3
 	members := g.shuffled(g.s.members())
 	a, b, lost := members[0], members[1], members[2]
+	after := g.chance(2)
 	for _, h := range members {
 		hb := g.habits()
-		hb.timeout, hb.delay, hb.pulses = "0", 0, h == a
+		hb.timeout, hb.delay, hb.fsync, hb.pulses, hb.backOff = "0", time.Second, 0, h == a, 300*time.Millisecond
+		switch {
+		case after && h != lost:
+			hb.fsync = g.between(150*time.Millisecond, 300*time.Millisecond)
+		case after:
+			hb.delay = 2500 * time.Millisecond // no etcd runs on a mount point: all of them could be born again there
+		}
 		g.s.habits[h] = hb
 	}
 	g.birth()
@@ -402,20 +413,30 @@ func (g *generator) late() {
 	g.do(wipe, lost)
 	g.do(detach, a)
 	g.do(detach, b)
-	g.do(drop, a, a)
-	g.do(drop, b, b)
-	g.do(start, a)
-	g.do(start, b)
-	g.pause(time.Second, 2*time.Second)
-	g.do(attach, a)
-	g.do(attach, b)
-	g.pause(0, 200*time.Millisecond)
-	g.do(start, lost)
-	g.await(seeded, 2*time.Second, lost)
-	g.pause(0, 500*time.Millisecond)
+	if after {
+		g.do(start, a)
+		g.do(start, b)
+		g.do(start, lost)
+		g.await(seeded, 6*time.Second, lost)
+		g.do(attach, a)
+		g.do(attach, b)
+		g.do(drop, b, a, lost)
+	} else {
+		g.do(drop, a, a)
+		g.do(drop, b, b)
+		g.do(start, a)
+		g.do(start, b)
+		g.pause(time.Second, 2*time.Second)
+		g.do(attach, a)
+		g.do(attach, b)
+		g.pause(0, 200*time.Millisecond)
+		g.do(start, lost)
+		g.await(seeded, 2*time.Second, lost)
+		g.pause(0, 500*time.Millisecond)
+	}
 	g.do(kill, a)
 	g.await(released, 6*time.Second, lost)
-	g.await(serving, time.Second, lost)
+	g.await(serving, 3500*time.Millisecond, lost)
 	g.pause(500*time.Millisecond, 1500*time.Millisecond)
 	g.do(heal, "")
 	g.do(kill, b)
@@ -461,11 +482,39 @@ func (g *generator) frozen() {
 	g.startAll(100*time.Millisecond, append([]string{y}, others...)...)
 	g.await(released, 4*time.Second, y)
 	g.await(serving, 3*time.Second, y)
-	g.pause(500*time.Millisecond, time.Second)
-	g.do(thaw, x)
-	g.await(serving, 9*time.Second, x)
+	if g.chance(4) {
+		g.do(thaw, x)
+		g.await(serving, 9*time.Second, x)
+	} else {
+		g.revive(x, y, others)
+	}
 	g.pause(0, time.Second)
 	g.storm(time.Second, append([]string{x, y}, others...)...)
+}
+
+// revive: x wakes up while it reaches nobody. Then it meets only those that lag.
+func (g *generator) revive(x, y string, others []string) {
+	lag, have := others[:len(others)/2], others[len(others)/2:]
+	for _, h := range lag {
+		g.do(stop, h)
+	}
+	g.pause(800*time.Millisecond, 1500*time.Millisecond)
+	g.do(split, "", x)
+	g.do(thaw, x)
+	g.await(released, 9*time.Second, x)
+	for _, h := range append([]string{y}, have...) {
+		g.do(stop, h)
+	}
+	g.do(heal, "")
+	for _, h := range lag {
+		g.do(start, h)
+	}
+	g.await(serving, 4*time.Second, lag...)
+	g.pause(500*time.Millisecond, time.Second)
+	for _, h := range append([]string{y}, have...) {
+		g.do(start, h)
+	}
+	g.await(serving, 3*time.Second, have...)
 }
 
 // copies: while a cluster is born, a disk goes back to an older copy, or its

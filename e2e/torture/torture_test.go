@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	defaultSeeds = 96
+	defaultSeeds = 64
 	sideBySide   = 4
 )
 
@@ -125,7 +125,7 @@ func seeds(t *testing.T) []uint64 {
 func TestTorture(t *testing.T) {
 	one := os.Getenv("ETCDINIT_TORTURE_SEED")
 	if one == "" && os.Getenv("ETCDINIT_TORTURE_SEEDS") == "" {
-		t.Skip("skipped: ETCDINIT_TORTURE_SEEDS=96 runs 96 schedules, four side by side, in some 7 minutes; ETCDINIT_TORTURE_SEED=1 runs one")
+		t.Skip("skipped: ETCDINIT_TORTURE_SEEDS=64 runs 64 schedules, four side by side, in some 5 minutes; ETCDINIT_TORTURE_SEED=1 runs one")
 	}
 	if one != "" {
 		seed, err := strconv.ParseUint(one, 10, 64)
