@@ -55,7 +55,7 @@ func plants() []plant {
 			name: "and an etcd that lists nobody yet lets a member go", bodies: []body{
 				computed,
 				{"cmd/internal/agent/decide.go", "waitsForMe", `{
-	return v.Now == rendezvous.Unstarted || v.Now == rendezvous.Vague || in == nil
+	return v.Now == rendezvous.Unstarted || v.Now == rendezvous.Vague
 }`},
 			},
 			kind: "late", versions: []string{"3.4", "3.5"}, want: []string{"contradiction", "two disks"},
