@@ -187,7 +187,7 @@ func (g *generator) habits() habits {
 		h.delay = g.between(0, 1500*time.Millisecond)
 	}
 	if g.chance(6) {
-		h.fsync = g.between(10*time.Millisecond, 150*time.Millisecond)
+		h.fsync = g.between(5*time.Millisecond, 60*time.Millisecond)
 	}
 	return h
 }
@@ -399,7 +399,7 @@ func (g *generator) late() {
 		hb.timeout, hb.delay, hb.fsync, hb.pulses, hb.backOff = "0", time.Second, 0, h == a, 300*time.Millisecond
 		switch {
 		case after && h != lost:
-			hb.fsync = g.between(150*time.Millisecond, 300*time.Millisecond)
+			hb.fsync = g.between(40*time.Millisecond, 80*time.Millisecond)
 		case after:
 			hb.delay = 2500 * time.Millisecond // no etcd runs on a mount point: all of them could be born again there
 		}
@@ -454,7 +454,7 @@ func (g *generator) frozen() {
 		hb := g.habits()
 		hb.timeout, hb.fsync, hb.delay = "0", 0, g.between(800*time.Millisecond, time.Second)
 		if h == final {
-			hb.fsync = g.between(100*time.Millisecond, 300*time.Millisecond) // so that it is the last to commit
+			hb.fsync = g.between(50*time.Millisecond, 100*time.Millisecond) // so that it is the last to commit
 		}
 		g.s.habits[h] = hb
 	}
@@ -462,7 +462,7 @@ func (g *generator) frozen() {
 	g.await(seeded, 5*time.Second, x)
 	if !g.chance(3) {
 		g.s.steps = append(g.s.steps, step{op: slow, at: x, d: g.between(7*time.Second, 9*time.Second)})
-		g.await(released, 4*time.Second, final)
+		g.await(released, 6*time.Second, final)
 	} else {
 		g.await(seeded, 3*time.Second, final)
 		g.pause(0, 20*time.Millisecond)
