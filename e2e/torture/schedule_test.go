@@ -177,7 +177,7 @@ func (g *generator) habits() habits {
 	h := habits{
 		backOff: g.between(100*time.Millisecond, 700*time.Millisecond),
 		timeout: []string{"5s", "10s", "0"}[g.IntN(3)],
-		pulses:  g.chance(4),
+		pulses:  g.chance(12),
 		mount:   g.chance(2),
 	}
 	if g.chance(2) {
@@ -396,7 +396,7 @@ func (g *generator) late() {
 	after := g.chance(2)
 	for _, h := range members {
 		hb := g.habits()
-		hb.timeout, hb.delay, hb.fsync, hb.pulses, hb.backOff = "0", time.Second, 0, h == a, 300*time.Millisecond
+		hb.timeout, hb.delay, hb.fsync, hb.pulses, hb.backOff = "0", 600*time.Millisecond, 0, h == a, 300*time.Millisecond
 		switch {
 		case after && h != lost:
 			hb.fsync = g.between(40*time.Millisecond, 80*time.Millisecond)
@@ -436,7 +436,7 @@ func (g *generator) late() {
 	}
 	g.do(kill, a)
 	g.await(released, 6*time.Second, lost)
-	g.await(serving, 3500*time.Millisecond, lost)
+	g.await(serving, 4*time.Second, lost)
 	g.pause(500*time.Millisecond, 1500*time.Millisecond)
 	g.do(heal, "")
 	g.do(kill, b)
