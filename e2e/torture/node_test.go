@@ -197,6 +197,9 @@ func (n *node) init(ctx context.Context) bool {
 	status := p.Status()
 	n.ended()
 	n.c.note("%s: init ended with %d", n.Name, status)
+	if n.c.loud && status != 0 {
+		n.c.t.Logf("%s:\n%s", n.Name, last(p.Log(), 12))
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {

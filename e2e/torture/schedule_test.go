@@ -420,7 +420,7 @@ func (g *generator) late() {
 		g.await(seeded, 6*time.Second, lost)
 		g.do(attach, a)
 		g.do(attach, b)
-		g.do(drop, b, a, lost)
+		g.do(stop, b)
 	} else {
 		g.do(drop, a, a)
 		g.do(drop, b, b)
@@ -439,7 +439,8 @@ func (g *generator) late() {
 	g.await(serving, 4*time.Second, lost)
 	g.pause(500*time.Millisecond, 1500*time.Millisecond)
 	g.do(heal, "")
-	g.do(kill, b)
+	g.do(stop, b)
+	g.do(start, b)
 	g.await(serving, 4*time.Second, b)
 	g.storm(time.Second, members...)
 }
