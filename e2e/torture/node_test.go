@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -241,24 +240,21 @@ func (n *node) etcd(ctx context.Context) {
 	}
 }
 
-// pulse lets an etcd run only for a moment at a time from its first answer on,
-// as on a machine that is overloaded: what it answers before it knows its members
-// is seen then.
+// pulse lets an etcd run only for a moment at a time once it listens, as on a
+// machine that is overloaded: what it answers before it knows its members is seen
+// then.
 func (n *node) pulse(ctx context.Context, p *lab.Proc) {
-	peers := n.HTTP(nil)
 	for p.Running() && ctx.Err() == nil {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:2380/members", http.NoBody)
-		n.c.must(err)
-		if response, err := peers.Do(request); err == nil {
-			_ = response.Body.Close() //nolint:errcheck // that it answers is enough
+		if conn, err := n.Dial(ctx, "tcp", "127.0.0.1:2380"); err == nil {
+			_ = conn.Close() //nolint:errcheck // nothing was written
 			break
 		}
 	}
-	for range 25 {
+	for range 50 {
 		p.Signal(syscall.SIGSTOP)
-		n.sleep(ctx, 150*time.Millisecond)
+		n.sleep(ctx, 80*time.Millisecond)
 		p.Signal(syscall.SIGCONT)
-		n.sleep(ctx, time.Millisecond)
+		n.sleep(ctx, 2*time.Millisecond)
 		if !p.Running() || ctx.Err() != nil {
 			return
 		}
