@@ -252,7 +252,7 @@ func (n *node) pulse(ctx context.Context, p *lab.Proc) {
 	}
 	for range 50 {
 		p.Signal(syscall.SIGSTOP)
-		n.sleep(ctx, 80*time.Millisecond)
+		n.sleep(ctx, 30*time.Millisecond)
 		p.Signal(syscall.SIGCONT)
 		n.sleep(ctx, 2*time.Millisecond)
 		if !p.Running() || ctx.Err() != nil {

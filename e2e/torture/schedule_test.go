@@ -403,6 +403,9 @@ func (g *generator) late() {
 		case after:
 			hb.delay = 2500 * time.Millisecond // no etcd runs on a mount point: all of them could be born again there
 		}
+		if h == a {
+			hb.delay, hb.backOff = 200*time.Millisecond, 100*time.Millisecond
+		}
 		g.s.habits[h] = hb
 	}
 	g.birth()
@@ -434,9 +437,13 @@ func (g *generator) late() {
 		g.await(seeded, 2*time.Second, lost)
 		g.pause(0, 500*time.Millisecond)
 	}
-	g.do(kill, a)
-	g.await(released, 6*time.Second, lost)
-	g.await(serving, 4*time.Second, lost)
+	for range 4 { // the third asks while a starts
+		g.do(kill, a)
+		g.pause(0, 100*time.Millisecond)
+		g.do(start, lost)
+		g.pause(1200*time.Millisecond, 2*time.Second)
+	}
+	g.await(serving, 2*time.Second, lost)
 	g.pause(500*time.Millisecond, 1500*time.Millisecond)
 	g.do(heal, "")
 	g.do(stop, b)
