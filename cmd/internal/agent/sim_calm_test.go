@@ -24,6 +24,8 @@ func (w *world) calmReason(at places, plan int8) string {
 		h := &w.hosts[at[m]]
 		d := &w.vols[h.at]
 		switch {
+		case h.view != plan:
+			return "tokens differ"
 		case !slices.Equal(h.without, w.hosts[at[w.members[plan][0]]].without):
 			return "--without differs"
 		case w.meansOf(h, false) == DiskDamaged && (d.stage != sHalf || d.walLife != d.life):
@@ -84,6 +86,11 @@ func (w world) calm(at places, plan int8, backwards bool) (class string, rounds 
 		h := &w.hosts[i]
 		if h.zombie != nil {
 			if err := w.thaw(i); err != nil {
+				return "", 0, err
+			}
+		}
+		if h.intent != StepWait {
+			if err := w.act(i); err != nil {
 				return "", 0, err
 			}
 		}
@@ -155,8 +162,8 @@ func (w *world) leftOut(name string) bool {
 	return false
 }
 
-// everyNames calls fn for each way in which DNS can settle.
-func (w *world) everyNames(plan int8, fn func(places) error) error {
+// everyPlace calls fn for each way in which DNS can settle.
+func (w *world) everyPlace(plan int8, fn func(places) error) error {
 	var at places
 	for m := range at {
 		at[m] = -1
@@ -186,7 +193,7 @@ func (w *world) calmAll(classes map[string]int) error {
 		if w.token && plan > 0 || !w.whole(int8(plan)) {
 			continue
 		}
-		err := w.everyNames(int8(plan), func(at places) error {
+		err := w.everyPlace(int8(plan), func(at places) error {
 			for _, backwards := range []bool{false, true} {
 				class, _, err := w.calm(at, int8(plan), backwards)
 				if errors.Is(err, errTooMany) {

@@ -274,9 +274,11 @@ func (w *world) restore(i, side int8) {
 		w.blank(h.at)
 		*d = w.snap
 		d.walID, d.walLife, d.made, d.gen = walID, walLife, max(made, d.made), gen+2
+		w.rolledBack(h)
 		return
 	case 2:
 		d.walID, d.walLife = w.snap.walID, w.snap.walLife
+		w.rolledBack(h)
 		return
 	}
 	made, gen := d.made, d.gen
@@ -286,6 +288,13 @@ func (w *world) restore(i, side int8) {
 	}
 	*d = w.snap
 	d.made, d.gen, d.soft = max(made, d.made), gen+2, false
+}
+
+// rolledBack: both sides fit again, so all of the disk has come back.
+func (w *world) rolledBack(h *simHost) {
+	if d := &w.vols[h.at]; d.id != "" && d.id == d.walID && d.life == d.walLife {
+		w.fork(d.id)
+	}
 }
 
 // fork takes note that a disk ID is on two disks, or has come back.

@@ -259,10 +259,7 @@ var moveFuncs = [...]func(*world, move) error{
 		w.stop(&w.hosts[m.a])
 		return nil
 	},
-	mPower: func(w *world, m move) error {
-		w.power(m.a)
-		return nil
-	},
+	mPower: func(w *world, m move) error { return w.power(m.a) },
 	mLose: func(w *world, m move) error {
 		w.left.lose--
 		w.lose(m.a)

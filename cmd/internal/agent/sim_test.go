@@ -614,10 +614,22 @@ func (w *world) torn(i int8) error {
 }
 
 // power: a power failure takes what is not durable.
-func (w *world) power(i int8) {
+func (w *world) power(i int8) error {
 	h := &w.hosts[i]
-	w.vols[h.at].unwritten()
+	d := &w.vols[h.at]
+	n := d.life
+	d.unwritten()
 	w.stop(h)
+	if n == 0 || d.life != 0 {
+		return nil
+	}
+	// What was not said to anybody has not happened.
+	l := &w.lives[n-1]
+	l.bound &^= 1 << h.member
+	if l.released != 0 && l.forked == 0 {
+		return fmt.Errorf("S2: %s is released, and a power failure takes the seed of member %d", l.cluster, h.member)
+	}
+	return nil
 }
 
 // withdraw is one look of `etcdinit withdraw`, beside whatever else runs.
