@@ -265,7 +265,7 @@ func starts(t *testing.T) []start {
 		{"three, two views of DNS", flips(budget{flip: 2}), false},
 		{"three, one left out", without(budget{boot: 1, crash: 1}), true},
 		{"three, left out differently", withoutTwice(budget{route: 2}), true},
-		{"three bound, withdrawn", committedTrio(t, trioOf(budget{boot: 1, lose: 1, withdraw: 2, tick: 1})), true},
+		{"three bound, withdrawn", committedTrio(t, trioOf(budget{boot: 1, lose: 1, withdraw: 2, tick: 1})), false},
 		{"three bound, started by somebody", committedTrio(t, trioOf(budget{boot: 1, crash: 1, hand: 1})), true},
 		{"three bound, two lost disks", committedTrio(t, trioOf(budget{boot: 2, lose: 2, slow: 1, term: 1})), false},
 		{"two wrote, two lost disks", writtenTrio(t, trioOf(budget{boot: 2, lose: 2, slow: 1, term: 1})), true},

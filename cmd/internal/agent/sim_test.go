@@ -108,6 +108,7 @@ type simHost struct {
 	without      []string
 	zombie       *zombie
 	proof        *pendingProof
+	last         Rule // that decided; for scripts
 	// etcd
 	candidate, leader, window bool
 	votes, match              int8
@@ -260,6 +261,7 @@ func (w *world) begin(i int8) error {
 		View: rendezvous.View{Plan: w.planOf(h, h.plan)},
 	}
 	out := w.decide(&in)
+	h.last = out.Rule
 	switch out.Step {
 	case StepMeet:
 		w.meet(h)
@@ -470,6 +472,7 @@ func (w *world) decideFor(i int8) error {
 		Disk: h.disk, Records: RecordsSilent, Members: len(w.members[h.plan]), Policy: Policy{Without: h.without}, Asked: v.Fresh, View: v,
 	}
 	out := w.decide(&in)
+	h.last = out.Rule
 	switch out.Step {
 	case StepPrepare, StepCommit, StepRelease, StepRevoke:
 		h.intent, h.roster, h.gen = out.Step, v.Roster, w.vols[h.at].gen
@@ -620,13 +623,13 @@ func (w *world) power(i int8) error {
 	n := d.life
 	d.unwritten()
 	w.stop(h)
-	if n == 0 || d.life != 0 {
+	if n == 0 || d.life != 0 || w.lives[n-1].forked&(1<<h.member) != 0 {
 		return nil
 	}
 	// What was not said to anybody has not happened.
 	l := &w.lives[n-1]
 	l.bound &^= 1 << h.member
-	if l.released != 0 && l.forked == 0 {
+	if l.released != 0 {
 		return fmt.Errorf("S2: %s is released, and a power failure takes the seed of member %d", l.cluster, h.member)
 	}
 	return nil
