@@ -324,10 +324,7 @@ func frozenCommit(s *script) {
 	s.twice().boot(0, 1, 2, 3).round(0, 1, 2).round(3)
 	s.w.left.slow = 1
 	s.round(0).do(move{mHold, 1, 0}, move{mFreeze, 1, 0}).boot(1)
-	s.leads(0, 3, 0, 1, 2, 3).rounds(4, 3, 1, 2)
-	if s.disk(1).stage < sBound {
-		s.failf("the second run is not bound\n%s", s.w.dump())
-	}
+	s.leads(0, 3, 0, 1, 2, 3).bound(3, 1, 2)
 	life := s.disk(1).life
 	s.do(move{mThaw, 1, 0})
 	if s.disk(1).life != life {
@@ -638,36 +635,40 @@ func differentPlan(s *script) {
 // torn: a run is killed after its act, before the sync; power fails after the
 // next run has found it and said so.
 func tornSaid(s *script) {
-	for step := range 3 {
-		s.world(shape{plans: duo, hosts: []int8{0, 1}}).boot(0, 1).w.left = budget{slow: 9, torn: 9}
-		s.rounds(step, 0, 1)
-		s.do(move{mHold, 0, 0})
-		if s.w.hosts[0].intent == StepWait {
-			s.round(1).do(move{mAct, 0, 0}, move{mHold, 0, 0})
-		}
-		if s.w.hosts[0].intent == StepWait {
-			s.failf("step %d: nothing is intended\n%s", step, s.w.dump())
-		}
-		s.do(move{mTorn, 0, 0}).boot(0).round(0, 1)
+	two := func() { s.world(shape{plans: duo, hosts: []int8{0, 1}}).boot(0, 1).w.left = budget{slow: 9, torn: 9} }
+	power := func() {
 		if s.disk(0).soft {
-			s.do(move{mPower, 0, 0}).boot(0)
+			s.do(move{mPower, 0, 0})
 		}
 		s.settles(0, 1)
 	}
+	two() // the disk ID
+	s.round(1).do(move{mHold, 0, 0}, move{mTorn, 0, 0}).stages(sPrepared, 0).boot(0)
+	s.do(move{mHold, 0, 0}).round(1).stages(sBound, 1)
+	power()
+	two() // the seed
+	s.round(0, 1).do(move{mHold, 0, 0}, move{mTorn, 0, 0}).stages(sBound, 0).boot(0).rounds(2, 1).stages(sFree, 1)
+	power()
+	two() // the release
+	s.bound(0, 1).do(move{mHold, 0, 0}, move{mTorn, 0, 0}).stages(sFree, 0).boot(0).rounds(2, 1)
+	power()
 }
 
 // power: what was said is durable.
 func powerSaid(s *script) {
-	for step := range 5 {
-		s.world(shape{plans: duo, hosts: []int8{0, 1}}).boot(0, 1).rounds(step, 0, 1).round(0).round(1)
+	for steps := range 9 {
 		for i := range int8(2) {
+			s.world(shape{plans: duo, hosts: []int8{0, 1}}).boot(0, 1)
+			for k := range steps {
+				s.round(int8(k % 2))
+			}
 			if s.disk(i).soft {
 				s.do(move{mPower, i, 0})
 			}
-		}
-		s.settles(0, 1)
-		if s.w.nLives > 1 {
-			s.failf("a power failure makes another birth")
+			s.settles(0, 1)
+			if s.w.nLives > 1 {
+				s.failf("a power failure makes another birth")
+			}
 		}
 	}
 }

@@ -360,36 +360,39 @@ func (w *world) dial(from, member int8) *said {
 	if w.rules.oldAddresses && w.hosts[from].proc == agentUp {
 		at = w.hosts[from].routes[member]
 	}
-	none := &said{Sighting: rendezvous.Sighting{Peer: w.idOf(w.hosts[from].plan, member)}}
-	if at < 0 {
-		return none
-	}
-	h := &w.hosts[at]
-	s := none
-	switch h.proc {
-	case agentUp:
-		if h.answer == nil {
-			return none
-		}
-		if !w.rules.noLookAnswer && !w.still(h) {
-			h.answer = nil // until it has decided anew
-			return none
-		}
-		s = h.answer
-	case etcdUp:
-		s = w.listed(h)
-	case down, refused, frozen:
-		return none
-	}
-	if s.Peer != none.Peer || w.rules.sight != nil {
+	s := w.answers(at)
+	if peer := w.idOf(w.hosts[from].plan, member); s.Peer != peer || w.rules.sight != nil {
 		t := *s
-		t.Peer = none.Peer
+		t.Peer = peer
 		if w.rules.sight != nil {
 			w.rules.sight(w, &w.hosts[from], &t.Sighting)
 		}
-		s = &t
+		return &t
 	}
 	return s
+}
+
+// answers is what is said at a host.
+func (w *world) answers(at int8) *said {
+	if at < 0 {
+		return &said{}
+	}
+	h := &w.hosts[at]
+	switch h.proc {
+	case agentUp:
+		if h.answer == nil {
+			return &said{}
+		}
+		if !w.rules.noLookAnswer && !w.still(h) {
+			h.answer = nil // until it has decided anew
+			return &said{}
+		}
+		return h.answer
+	case etcdUp:
+		return w.listed(h)
+	case down, refused, frozen:
+	}
+	return &said{}
 }
 
 // lookFirst examines the directory where it has changed: then all is decided
