@@ -492,10 +492,10 @@ func releasedWith(v *rendezvous.PeerView, in *Input) bool {
 
 // awaited: what keeps an empty disk waiting.
 func awaited(v *rendezvous.PeerView, in *Input) bool {
-	if v.LeftOut {
-		return false
+	if in.Disk == DiskPrepared {
+		return !v.LeftOut && !v.Agreed
 	}
-	return !there(v, in) || in.Disk == DiskPrepared && !v.Agreed
+	return !v.LeftOut && !there(v, in)
 }
 
 // awaitedBound: what keeps a pending seed waiting.
