@@ -308,3 +308,11 @@ func TestPause(t *testing.T) {
 		t.Errorf("the waits do not grow: %v", got)
 	}
 }
+
+// withSignal is a context that a signal can end.
+func withSignal(t *testing.T) (context.Context, context.CancelCauseFunc) {
+	t.Helper()
+	ctx, stop := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { stop(nil) })
+	return ctx, stop
+}
