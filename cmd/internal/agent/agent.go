@@ -187,7 +187,7 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return a.foretell(ctx, out)
 	}
 	if expired(ctx) && out.Step != StepRefuse && out.Step != StepKeep && out.Step != StepRevoke {
-		return true, a.tooLate(ctx)
+		return true, a.tooLate(ctx, out.Step)
 	}
 	switch out.Step {
 	case StepFind:

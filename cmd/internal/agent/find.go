@@ -173,6 +173,7 @@ func (a *agent) findContradiction(ctx context.Context) error {
 	}
 	a.plan = a.planOf(a.state)
 	a.stored = true
+	a.otherTokenUsed()
 	// Others may be waiting for a seed that is pending: nobody is waited for here.
 	patient := a.disk == DiskOurs
 	for asked := 0; ; asked++ {
@@ -207,6 +208,14 @@ func (a *agent) findContradiction(ctx context.Context) error {
 		}
 		a.records, a.other = RecordsOther, a.foreign(c, plan)
 		return nil
+	}
+}
+
+// otherTokenUsed warns of a token that is not the one that the data were made for.
+// It needs no discovery.
+func (a *agent) otherTokenUsed() {
+	if stored := a.storedToken(); stored != a.Etcd.Token() {
+		a.warn("initial-cluster-token is " + a.Etcd.Token() + ", the data were made for " + stored + ": etcd does not use it any more, and the cluster ID keeps other clusters out")
 	}
 }
 

@@ -88,7 +88,7 @@ func (a *agent) write(ctx context.Context, plan *seed.Plan) error {
 		a.plan, a.seeded = plan, true
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		if expired(ctx) {
-			return a.tooLate(ctx)
+			return a.tooLate(ctx, StepCommit)
 		}
 		return a.interrupted(err) // once it commits, it finishes
 	case !meanwhile(err):
