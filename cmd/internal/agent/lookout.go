@@ -114,16 +114,17 @@ func (l *lookout) stop() {
 	<-l.done
 }
 
-// askRecords has the records looked up again where a peer does not answer as an
-// agent or an etcd of my plan does: DNS may still be spreading, or a member has
-// moved.
+// askRecords has the records looked up again where a peer is not what this agent
+// needs it to be: silent, with another plan, or with another proposal or roster.
+// DNS may still be spreading, or a member has moved: two machines can be one
+// member, each for those whose resolver names it.
 func (a *agent) askRecords() {
 	for i := range a.view.Peers {
 		p := &a.view.Peers[i]
 		switch {
 		case p.Called:
 			a.lookout.due(lookAtOnce)
-		case !p.Now.Agrees() && !p.Bound && !p.LeftOut:
+		case !p.Agreed && !p.Bound && !p.LeftOut:
 			a.lookout.due(lookAgain)
 		}
 	}
