@@ -73,7 +73,8 @@ func play(t *testing.T, s *schedule, binary string, loud bool) *verdict {
 	c.finish(ctx)
 	v := &verdict{s: s, took: c.now()}
 	for _, r := range c.history.all() {
-		if v.calls++; r.writes() {
+		v.calls++
+		if r.writes() {
 			v.acked++
 		}
 	}
