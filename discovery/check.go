@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // Check holds a peer set against the rules that no source may weaken. The set
@@ -60,7 +60,7 @@ func unusable(format string, args ...any) error {
 }
 
 func checkPeer(p Peer) error {
-	if err := peerurl.CheckHost(p.Host); err != nil {
+	if err := hosturl.CheckHost(p.Host); err != nil {
 		return unusable("peer %s: %v", label(p), err)
 	}
 	if p.Port == 0 {
@@ -74,7 +74,7 @@ func checkPeer(p Peer) error {
 	}
 	for _, list := range [][]string{p.PeerURLs, p.ClientURLs} {
 		for _, raw := range list {
-			u, err := peerurl.Parse(raw)
+			u, err := hosturl.Parse(raw)
 			if err != nil {
 				return unusable("peer %s: URL %q: %v", label(p), raw, err)
 			}
@@ -85,10 +85,10 @@ func checkPeer(p Peer) error {
 	}
 	own := false
 	for _, raw := range p.PeerURLs {
-		own = own || strings.HasSuffix(raw, "://"+peerurl.Join(p.Host, p.Port))
+		own = own || strings.HasSuffix(raw, "://"+hosturl.Join(p.Host, p.Port))
 	}
 	if !own {
-		return unusable("peer %s: none of its peer URLs %s is on %s", label(p), strings.Join(p.PeerURLs, ", "), peerurl.Join(p.Host, p.Port))
+		return unusable("peer %s: none of its peer URLs %s is on %s", label(p), strings.Join(p.PeerURLs, ", "), hosturl.Join(p.Host, p.Port))
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func checkUnique(peers []Peer) error {
 	sites := map[string]Peer{}
 	urls := map[string]Peer{}
 	for _, p := range peers {
-		site := peerurl.Join(p.Host, p.Port)
+		site := hosturl.Join(p.Host, p.Port)
 		if q, ok := sites[site]; ok {
 			return unusable("%s is listed twice, as %s (%s) and as %s (%s)",
 				site, q.Name, strings.Join(q.PeerURLs, ", "), p.Name, strings.Join(p.PeerURLs, ", "))
@@ -124,7 +124,7 @@ func checkUnique(peers []Peer) error {
 		sites[site] = p
 		if q, ok := names[strings.ToLower(p.Name)]; ok {
 			return unusable("two peers have the name %s: %s and %s; give each member a host name, or a name, of its own",
-				p.Name, peerurl.Join(q.Host, q.Port), site)
+				p.Name, hosturl.Join(q.Host, q.Port), site)
 		}
 		names[strings.ToLower(p.Name)] = p
 		for _, list := range [][]string{p.PeerURLs, p.ClientURLs} {

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // normalize gives the one spelling of a peer set: whatever the order, the case
@@ -43,15 +43,15 @@ func byHost(a, b Peer) int {
 func normalizePeer(p Peer, env Env) Peer {
 	p.PeerURLs = normalizeURLs(p.PeerURLs)
 	p.ClientURLs = normalizeURLs(p.ClientURLs)
-	p.Host = peerurl.Host(p.Host)
-	p.Alias = peerurl.Host(p.Alias)
+	p.Host = hosturl.Canonical(p.Host)
+	p.Alias = hosturl.Canonical(p.Alias)
 	if p.Host == "" && len(p.PeerURLs) > 0 {
-		if u, err := peerurl.Parse(p.PeerURLs[0]); err == nil {
+		if u, err := hosturl.Parse(p.PeerURLs[0]); err == nil {
 			p.Host, p.Port = u.Host, u.Port
 		}
 	}
 	if len(p.PeerURLs) == 0 && p.Host != "" && p.Port != 0 {
-		u := peerurl.URL{Scheme: cmp.Or(env.PeerScheme, "http"), Host: p.Host, Port: p.Port}
+		u := hosturl.URL{Scheme: cmp.Or(env.PeerScheme, "http"), Host: p.Host, Port: p.Port}
 		p.PeerURLs = []string{u.String()}
 	}
 	addrs := make([]netip.Addr, 0, len(p.Addrs)+1)
@@ -74,7 +74,7 @@ func sortedAddrs(addrs []netip.Addr) []netip.Addr {
 func normalizeURLs(urls []string) []string {
 	var out []string
 	for _, raw := range urls {
-		if u, err := peerurl.Parse(raw); err == nil {
+		if u, err := hosturl.Parse(raw); err == nil {
 			raw = u.String()
 		}
 		out = append(out, raw)
@@ -137,7 +137,7 @@ func clientURLs(host string, listeners []Listener) []string {
 	var urls []string
 	for _, l := range listeners {
 		if l.Port != 0 && host != "" {
-			urls = append(urls, peerurl.URL{Scheme: cmp.Or(l.Scheme, "http"), Host: host, Port: l.Port}.String())
+			urls = append(urls, hosturl.URL{Scheme: cmp.Or(l.Scheme, "http"), Host: host, Port: l.Port}.String())
 		}
 	}
 	return normalizeURLs(urls)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // Local is what this host knows of itself.
@@ -151,7 +151,7 @@ func (m matcher) breakTies(matches []int, mine []netip.Addr) []int {
 			return matches
 		}
 	}
-	hostname := peerurl.Host(m.local.Hostname)
+	hostname := hosturl.Canonical(m.local.Hostname)
 	named := m.named(hostname)
 	if len(named) == 0 {
 		named = m.named(firstLabel(hostname))
@@ -165,7 +165,7 @@ func (m matcher) named(s string) []int {
 	if s == "" {
 		return nil
 	}
-	s = peerurl.Host(s)
+	s = hosturl.Canonical(s)
 	var exact, first []int
 	for i, p := range m.peers {
 		switch {

@@ -9,13 +9,13 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/etcdinit/etcdinit/discovery/rendezvous"
 	"github.com/etcdinit/etcdinit/e2e/internal/lab"
 )
 
@@ -53,9 +53,10 @@ func seeded(h *lab.Host) bool {
 	return err == nil
 }
 
+// pending reports whether a seed carries the mark that it is not released.
 func pending(h *lab.Host) bool {
-	_, err := h.Stat("data/" + pendingFile)
-	return err == nil
+	marks, err := filepath.Glob(h.Path("data/member/etcdinit-pending*"))
+	return err == nil && len(marks) > 0
 }
 
 func wantAll(t *testing.T, what, text string, words ...string) {
@@ -67,8 +68,8 @@ func wantAll(t *testing.T, what, text string, words ...string) {
 	}
 }
 
-// pendingFile is the mark of a seed that is not released.
-const pendingFile = "member/etcdinit-pending"
+// firstMark is the mark of a seed of the first edition that is not released.
+const firstMark = "member/etcdinit-pending"
 
 func output(r lab.Result) string { return r.Stdout + r.Stderr }
 
@@ -163,16 +164,22 @@ func TestE2(t *testing.T) {
 			wantAll(t, "with all others down", output(r), "m1 is silent", "m3 is silent")
 			m3 := c.hosts[2].Etcd(version, "--config-file", "run.yaml")
 			r = c.hosts[1].WantStatus(42, etcdinit, c.barrierArgs("--timeout", "20s")...)
-			wantAll(t, "with m3 up", output(r), "refusing to seed", "other members are running", "member remove", "member add m2 --learner", "initial-cluster-token")
+			wantAll(t, "with m3 up", output(r), "refusing to seed", "other members are running", "member remove", "member add m2 --learner")
 			c.wantUntouched(c.hosts[1])
-			// With stock etcd: the same host starts while nobody answers, m2 and m3
-			// elect, and the write is gone.
+			// Even stock etcd with an empty disk cannot do harm here: the cluster ID that
+			// it computes is not the one of the birth, so m3 does not elect with it.
 			m3.Kill()
-			stock(c.hosts[1]).WaitLog("starting a new election", 20*time.Second)
-			c.hosts[2].Etcd(version, "--config-file", "run.yaml")
-			c.Healthy(c.hosts[1], c.hosts[2])
-			if got := c.hosts[2].Get("acknowledged"); got == "yes" {
-				t.Error("stock etcd kept the write: this test no longer shows what it is about")
+			wrong := stock(c.hosts[1])
+			wrong.WaitLog("starting a new election", 20*time.Second)
+			c.hosts[2].Etcd(version, "--config-file", "run.yaml").WaitLog("cluster ID mismatch", 20*time.Second)
+			if r := c.hosts[2].TryEtcdctl("put", "x", "y"); r.Status == 0 {
+				t.Error("m3 elects with a member of another cluster ID")
+			}
+			wrong.Kill()
+			c.hosts[0].Etcd(version, "--config-file", "run.yaml")
+			c.Healthy(c.hosts[0], c.hosts[2])
+			if got := c.hosts[2].Get("acknowledged"); got != "yes" {
+				t.Errorf("the acknowledged write is gone: %q", got)
 			}
 		})
 	}
@@ -222,39 +229,43 @@ func (c *cluster) clusterID() string {
 	return "cluster"
 }
 
-// TestReplacement: the commands that the refusal prints work as they are.
+// TestReplacement: the commands that the refusal prints work exactly as printed.
 func TestReplacement(t *testing.T) {
-	c := newBarrierCluster(t, shape{size: 3})
-	c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
-	procs := c.start("3.6")
-	c.hosts[0].Put("key", "value")
-	procs[2].Kill()
-	c.hosts[2].Wipe("data")
-	out := output(c.hosts[2].WantStatus(42, etcdinit, c.barrierArgs()...))
-	_, rest, ok := strings.Cut(out, "re-add this member: ")
-	if !ok {
-		t.Fatalf("no commands in %s", out)
-	}
-	commands, rest, ok := strings.Cut(rest, ", then start etcd on an empty data-dir with ")
-	if !ok {
-		t.Fatalf("no etcd flags in %s", out)
-	}
-	commands, _, _ = strings.Cut(commands, " (again")
-	flags, _, _ := strings.Cut(rest, ", then ")
-	for command := range strings.SplitSeq(commands, " && ") {
-		words := strings.Fields(command)
-		if len(words) == 0 || words[0] != "etcdctl" {
-			t.Fatalf("not an etcdctl command: %q", command)
-		}
-		c.Eventually(command, 20*time.Second, func() error { // "unhealthy cluster" for 5 s
-			if r := c.hosts[2].Run(c.Tool("etcd-3.6/etcdctl"), words[1:]...); r.Status != 0 {
-				return errors.New(output(r))
+	for _, version := range []string{"3.5", "3.6", "3.7"} {
+		t.Run(version, func(t *testing.T) {
+			c := newBarrierCluster(t, shape{size: 3})
+			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
+			procs := c.start(version)
+			c.hosts[0].Put("key", "value")
+			procs[2].Kill()
+			c.hosts[2].Wipe("data")
+			r := c.hosts[2].WantStatus(42, etcdinit, c.barrierArgs("--report", "report.json")...)
+			var refusal struct {
+				Commands []string `json:"commands"`
 			}
-			return nil
+			c.hosts[2].ReadJSON("report.json", &refusal)
+			if len(refusal.Commands) == 0 {
+				t.Fatalf("no commands in %s", output(r))
+			}
+			path := "PATH=" + filepath.Dir(c.Tool("etcd-"+version+"/etcd")) + ":$PATH; "
+			for _, command := range refusal.Commands {
+				if background, ok := strings.CutSuffix(command, " &"); ok {
+					c.hosts[2].Start("/bin/sh", "-c", path+"exec "+background).WaitLog("serving client traffic insecurely", 20*time.Second)
+					continue
+				}
+				c.hosts[2].MustRun("/bin/sh", "-c", path+command)
+			}
+			c.Eventually("m3 reads what was written before", 20*time.Second, func() error {
+				if r := c.hosts[2].TryEtcdctl("get", "key", "--print-value-only"); r.Status != 0 || strings.TrimSpace(r.Stdout) != "value" {
+					return errors.New(output(r))
+				}
+				return nil
+			})
+			if list := c.hosts[0].Etcdctl("member", "list"); strings.Count(list, "started") != 3 || strings.Contains(list, ", true") {
+				t.Errorf("not three voters:\n%s", list)
+			}
 		})
 	}
-	args := append(strings.Fields(flags), "--data-dir", c.Home+"/data", "--listen-peer-urls", "http://0.0.0.0:2380", "--listen-client-urls", "http://0.0.0.0:2379", "--advertise-client-urls", "http://m3.example.org:2379")
-	c.hosts[2].Etcd("3.6", args...).WaitLog("serving client traffic insecurely", 20*time.Second)
 }
 
 // TestBarrierViews: DNS tells the hosts something else, then the same.
@@ -294,10 +305,10 @@ func TestBarrierPartition(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cut  func(m1 *lab.Host, others ...*lab.Host)
-		m1   rendezvous.State
+		m1   state
 	}{
-		{"m1 hears nobody", (*lab.Host).Drop, rendezvous.Waiting},
-		{"nobody reaches m1", (*lab.Host).DropCalls, rendezvous.Committed},
+		{"m1 hears nobody", (*lab.Host).Drop, waiting},
+		{"nobody reaches m1", (*lab.Host).DropCalls, prepared},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newBarrierCluster(t, shape{size: 3})
@@ -313,7 +324,7 @@ func TestBarrierPartition(t *testing.T) {
 					t.Fatalf("%s did not wait: %s", h.Name, procs[i].Log())
 				}
 				c.wantDisk(h, want)
-				want = rendezvous.Waiting
+				want = waiting
 			}
 			c.hosts[0].Heal()
 			c.endReleased(procs)
@@ -352,7 +363,7 @@ func TestBarrierCommittedStays(t *testing.T) {
 	c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
 	// The mark of a seed that is not released: what a crash between commit and release leaves.
 	for _, h := range c.hosts {
-		h.Write("data/"+pendingFile, "")
+		h.Write("data/"+firstMark, "")
 	}
 	r := c.hosts[0].WantStatus(34, etcdinit, c.barrierArgs("--timeout", "3s")...)
 	wantAll(t, "the refusal", output(r), "m2 is silent", "the seed in", "stays, not released")
@@ -453,7 +464,7 @@ func TestStatePortUnderAttack(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		text := "GET /etcdinit/v1/state HTTP/1.1\r\nHost: x\r\nEtcdinit-Call: 1 x released\r\nX: "
+		text := "GET /etcdinit/v2/state HTTP/1.1\r\nHost: x\r\nEtcdinit-Call: 1 x released -\r\nX: "
 		switch i % 4 {
 		case 0:
 			text = "\x16\x03\x01\x02\x00\x01\x00"

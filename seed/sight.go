@@ -51,8 +51,10 @@ func look(dirs layout) (s Sight, err error) {
 	}
 	member, disk := filepath.Join(dirs.data, memberDir), filepath.Join(dirs.data, diskDir)
 	places := []place{
-		{dirs.data, &s.data, os.Stat, all}, {member, &s.member, os.Lstat, all},
-		{disk, &s.disk, os.Lstat, all}, {dirs.wal, &s.wal, os.Stat, segment},
+		{dirs.data, &s.data, os.Stat, all},
+		{member, &s.member, os.Lstat, all},
+		{disk, &s.disk, os.Lstat, all},
+		{dirs.wal, &s.wal, os.Stat, segment},
 	}
 	if dirs.separate {
 		places = append(places, place{filepath.Join(dirs.wal, diskDir), &s.walDisk, os.Lstat, all})

@@ -6,12 +6,13 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // defaultMaxLearners is etcd's own default of max-learners.
@@ -120,8 +121,13 @@ func parseURLs(list []string) (types.URLs, error) {
 }
 
 func checkURL(text string) error {
-	if bare, ok := unbracketed(text); ok {
-		return fmt.Errorf("%s: IPv6 address must be in brackets: [%s]", text, bare)
+	_, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		rest = text
+	}
+	rest, _, _ = strings.Cut(rest, "/")
+	if meant, ok := hosturl.Unbracketed(rest); ok {
+		return fmt.Errorf("%s: IPv6 address must be in brackets: %s", text, meant)
 	}
 	u, err := url.Parse(text)
 	if err != nil {
@@ -147,8 +153,8 @@ func checkURL(text string) error {
 	if ip, err := netip.ParseAddr(host); err == nil && ip.String() != host {
 		return fmt.Errorf("%s: address %s is written %s", text, host, ip)
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
-		return fmt.Errorf("%s: port %q is not a number from 1 to 65535", text, port)
+	if _, err := hosturl.Port(port); err != nil {
+		return fmt.Errorf("%s: %w", text, err)
 	}
 	if net.JoinHostPort(host, port) != u.Host {
 		return fmt.Errorf("%s: the address is written %s", text, net.JoinHostPort(host, port))
@@ -157,23 +163,6 @@ func checkURL(text string) error {
 		return fmt.Errorf("%s: is written %s", text, u)
 	}
 	return nil
-}
-
-// unbracketed finds an IPv6 address that lacks its brackets.
-func unbracketed(text string) (string, bool) {
-	_, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		rest = text
-	}
-	host, _, _ := strings.Cut(rest, "/")
-	if strings.Count(host, ":") < 2 || strings.ContainsAny(host, "[]@") {
-		return "", false
-	}
-	at := strings.LastIndex(host, ":")
-	if ip, err := netip.ParseAddr(host[:at]); err == nil && ip.Is6() {
-		return ip.String(), true
-	}
-	return strings.TrimSuffix(host, ":"), true
 }
 
 func invalid(format string, args ...any) error {

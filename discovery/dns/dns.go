@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 const defaultPort = 2380
@@ -44,14 +44,14 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 	if source.Opaque != "" || strings.Trim(source.Path, "/") != "" {
 		return bad("want dns://HOST[:PORT], such as dns://etcd.example.org:2380, and nothing but options after it")
 	}
-	p := &provider{host: peerurl.Host(source.Hostname()), port: defaultPort, env: env}
+	p := &provider{host: hosturl.Canonical(source.Hostname()), port: defaultPort, env: env}
 	if p.env.Log == nil {
 		p.env.Log = zap.NewNop()
 	}
 	if p.env.PeerScheme == "" {
 		p.env.PeerScheme = "http"
 	}
-	if err := peerurl.CheckHost(p.host); err != nil {
+	if err := hosturl.CheckHost(p.host); err != nil {
 		return bad("%v; want a host name, such as dns://etcd.example.org:2380", err)
 	}
 	if isAddress(p.host) {
@@ -62,7 +62,7 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 	}
 	var err error
 	if s := source.Port(); s != "" {
-		if p.port, err = peerurl.Port(s); err != nil {
+		if p.port, err = hosturl.Port(s); err != nil {
 			return bad("%v", err)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // maxAddrs bounds the reverse lookups of one try: no etcd cluster has as many
@@ -79,7 +79,7 @@ func targets(a resolve.Answer) []string {
 	var names []string
 	for _, rr := range a.Records {
 		if ptr, ok := rr.(*miekg.PTR); ok {
-			names = append(names, peerurl.Host(ptr.Ptr))
+			names = append(names, hosturl.Canonical(ptr.Ptr))
 		}
 	}
 	slices.Sort(names)
@@ -92,7 +92,7 @@ func (p *provider) byName(ctx context.Context, pass *resolve.Pass, addrs []netip
 	var ask []string
 	for _, a := range addrs {
 		for _, name := range targets(found[a]) {
-			if err := peerurl.CheckHost(name); err != nil || isAddress(name) {
+			if err := hosturl.CheckHost(name); err != nil || isAddress(name) {
 				return nil, p.unusable("the PTR record of %s names %q, which is no host name", a, name)
 			}
 			ask = append(ask, name)
@@ -193,7 +193,7 @@ func (p *provider) byAddress(addrs []netip.Addr, ttl time.Duration) []discovery.
 }
 
 func (p *provider) peer(host string, ttl time.Duration) discovery.Peer {
-	u := peerurl.URL{Scheme: p.env.PeerScheme, Host: host, Port: p.port}
+	u := hosturl.URL{Scheme: p.env.PeerScheme, Host: host, Port: p.port}
 	return discovery.Peer{Host: host, Port: p.port, PeerURLs: []string{u.String()}, TTL: ttl}
 }
 

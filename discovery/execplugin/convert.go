@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/plugins"
 )
 
@@ -61,7 +61,7 @@ func (p *provider) peers(ctx context.Context, answer plugins.Response) ([]discov
 			peer.Addrs = append(peer.Addrs, ip)
 		}
 		if len(w.Addrs) == 0 {
-			if ip, err := netip.ParseAddr(peerurl.Host(w.Host)); err == nil {
+			if ip, err := netip.ParseAddr(hosturl.Canonical(w.Host)); err == nil {
 				peer.Addrs = []netip.Addr{ip} // no nameserver is needed for it
 			} else {
 				ask = append(ask, w.Host)
@@ -82,7 +82,7 @@ func (p *provider) peers(ctx context.Context, answer plugins.Response) ([]discov
 	}
 	for i := range peers {
 		if q := &peers[i]; len(q.Addrs) == 0 {
-			h := hosts[peerurl.Host(q.Host)]
+			h := hosts[hosturl.Canonical(q.Host)]
 			q.Addrs, q.Alias, q.TTL = h.Addrs, h.Alias, max(q.TTL, h.TTL)
 		}
 	}

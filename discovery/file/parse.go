@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // document is the whole file.
@@ -145,9 +145,9 @@ func parseJSON(text []byte, doc *document) error {
 }
 
 func (e entry) peer() (discovery.Peer, error) {
-	p := discovery.Peer{Name: e.Name, Host: peerurl.Host(e.Host), Port: e.Port}
+	p := discovery.Peer{Name: e.Name, Host: hosturl.Canonical(e.Host), Port: e.Port}
 	for _, raw := range e.PeerURLs {
-		u, err := peerurl.Parse(raw)
+		u, err := hosturl.Parse(raw)
 		if err != nil {
 			return p, fmt.Errorf("peerURLs: %q: %w", raw, err)
 		}
@@ -157,7 +157,7 @@ func (e entry) peer() (discovery.Peer, error) {
 		p.PeerURLs = append(p.PeerURLs, u.String())
 	}
 	for _, raw := range e.ClientURLs {
-		u, err := peerurl.Parse(raw)
+		u, err := hosturl.Parse(raw)
 		if err != nil {
 			return p, fmt.Errorf("clientURLs: %q: %w", raw, err)
 		}
@@ -175,7 +175,7 @@ func (e entry) peer() (discovery.Peer, error) {
 	case e.Port == 0:
 		return p, errors.New("no port, want 1 to 65535 (etcd's is 2380)")
 	}
-	return p, peerurl.CheckHost(p.Host)
+	return p, hosturl.CheckHost(p.Host)
 }
 
 func list(peers []discovery.Peer) string {

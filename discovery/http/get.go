@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // get is the body of a 200 answer. The token and the certificates are read at
@@ -117,7 +117,7 @@ func (p *provider) dial(ctx context.Context, network, addr string) (net.Conn, er
 		return nil, err
 	}
 	err = errors.New("no address")
-	for _, ip := range found[peerurl.Host(host)].Addrs {
+	for _, ip := range found[hosturl.Canonical(host)].Addrs {
 		var conn net.Conn
 		if conn, err = d.DialContext(ctx, network, net.JoinHostPort(ip.String(), port)); err == nil {
 			return conn, nil

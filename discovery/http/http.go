@@ -15,8 +15,8 @@ import (
 
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/discovery/file"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 const (
@@ -55,11 +55,11 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 	if source.Opaque != "" || source.Hostname() == "" {
 		return bad("want %s://HOST[:PORT]/PATH", source.Scheme)
 	}
-	if err := peerurl.CheckHost(peerurl.Host(source.Hostname())); err != nil {
+	if err := hosturl.CheckHost(hosturl.Canonical(source.Hostname())); err != nil {
 		return bad("%v", err)
 	}
 	if source.Port() != "" {
-		if _, err := peerurl.Port(source.Port()); err != nil {
+		if _, err := hosturl.Port(source.Port()); err != nil {
 			return bad("%v", err)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // options are what may follow the domain of a source.
@@ -57,8 +57,8 @@ func readOptions(query string) (options, error) {
 
 // label is one label of a service name, without the underscore.
 func label(s string) (string, error) {
-	l := peerurl.Host(strings.TrimPrefix(s, "_"))
-	if strings.Contains(l, ".") || peerurl.CheckHost(l) != nil || len(l) > 62 {
+	l := hosturl.Canonical(strings.TrimPrefix(s, "_"))
+	if strings.Contains(l, ".") || hosturl.CheckHost(l) != nil || len(l) > 62 {
 		return "", fmt.Errorf("%q is not one label such as etcd-server or peer-ssl", s)
 	}
 	return l, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // peers reads the records: each host and port once, in the records' order. It
@@ -24,7 +24,7 @@ func (p *provider) peers(a resolve.Answer) ([]discovery.Peer, error) {
 		if !ok {
 			continue
 		}
-		peer := discovery.Peer{Host: peerurl.Host(r.Target), Port: r.Port, TTL: a.TTL}
+		peer := discovery.Peer{Host: hosturl.Canonical(r.Target), Port: r.Port, TTL: a.TTL}
 		same := func(q discovery.Peer) bool { return q.Host == peer.Host && q.Port == peer.Port }
 		if slices.ContainsFunc(peers, same) {
 			continue
@@ -32,7 +32,7 @@ func (p *provider) peers(a resolve.Answer) ([]discovery.Peer, error) {
 		if err := p.target(a, r, peer.Host); err != nil {
 			return nil, err
 		}
-		u := peerurl.URL{Scheme: p.env.PeerScheme, Host: peer.Host, Port: peer.Port}
+		u := hosturl.URL{Scheme: p.env.PeerScheme, Host: peer.Host, Port: peer.Port}
 		peer.PeerURLs = []string{u.String()}
 		peers = append(peers, peer)
 		priorities = append(priorities, r.Priority)
@@ -57,7 +57,7 @@ func (p *provider) target(a resolve.Answer, r *dns.SRV, host string) error {
 	if r.Port == 0 {
 		return p.unusable(a, "SRV target %s has port 0: ask for a named port, and see that the service is headless and the pods' names are set (pod hostname / subdomain not set?)", host)
 	}
-	if err := peerurl.CheckHost(host); err != nil {
+	if err := hosturl.CheckHost(host); err != nil {
 		return p.unusable(a, "SRV target: %v", err)
 	}
 	return nil
@@ -95,7 +95,7 @@ func (p *provider) count(a resolve.Answer, peers []discovery.Peer) error {
 	}
 	var seen []string
 	for _, peer := range peers {
-		seen = append(seen, peerurl.Join(peer.Host, peer.Port))
+		seen = append(seen, hosturl.Join(peer.Host, peer.Port))
 	}
 	slices.Sort(seen)
 	list := strings.Join(seen, ", ")

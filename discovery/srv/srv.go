@@ -14,8 +14,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // provider asks for the records of one service in one domain.
@@ -57,8 +57,8 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 	if source.Opaque != "" || strings.Trim(source.Path, "/") != "" || source.Port() != "" {
 		return bad("want srv://DOMAIN, such as srv://example.org, and nothing but options after the domain")
 	}
-	p.domain = peerurl.Host(source.Host)
-	if err := peerurl.CheckHost(p.domain); err != nil {
+	p.domain = hosturl.Canonical(source.Host)
+	if err := hosturl.CheckHost(p.domain); err != nil {
 		return bad("%v; want a domain, such as srv://example.org", err)
 	}
 	if _, err := netip.ParseAddr(p.domain); err == nil {
@@ -212,8 +212,8 @@ func (p *provider) clients(ctx context.Context, pass *resolve.Pass, peers []disc
 			continue
 		}
 		for i := range peers {
-			if peers[i].Host == peerurl.Host(r.Target) {
-				u := peerurl.URL{Scheme: p.env.ClientScheme, Host: peers[i].Host, Port: r.Port}
+			if peers[i].Host == hosturl.Canonical(r.Target) {
+				u := hosturl.URL{Scheme: p.env.ClientScheme, Host: peers[i].Host, Port: r.Port}
 				peers[i].ClientURLs = append(peers[i].ClientURLs, u.String())
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 type provider struct {
@@ -68,7 +68,7 @@ func parse(text string) (discovery.Peer, error) {
 		p.Name, urls = name, rest
 	}
 	for raw := range strings.SplitSeq(urls, ",") {
-		u, err := peerurl.Parse(raw)
+		u, err := hosturl.Parse(raw)
 		if err != nil {
 			return p, fmt.Errorf("URL %q: %w", raw, err)
 		}

@@ -498,8 +498,11 @@ func awaited(v *rendezvous.PeerView, in *Input) bool {
 	return !v.LeftOut && !there(v, in)
 }
 
-// awaitedBound: what keeps a pending seed waiting.
-func awaitedBound(v *rendezvous.PeerView, in *Input) bool { return !v.Bound && !outside(v, in) }
+// awaitedBound: what keeps a pending seed waiting. One of the first edition has no
+// roster: it waits for any of its members.
+func awaitedBound(v *rendezvous.PeerView, in *Input) bool {
+	return !v.Bound && (in.View.Roster == nil || !outside(v, in))
+}
 
 // badWithout: more than a minority, or a name that is no other member's.
 func badWithout(in *Input) bool {

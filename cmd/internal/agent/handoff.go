@@ -55,6 +55,9 @@ func (a *agent) outcome() *Result {
 		}
 		return r
 	}
+	if s.Record != nil {
+		r.DiskID = s.Record.DiskID
+	}
 	r.ClusterID, r.MemberID, r.Name, r.Members = s.ClusterID.String(), s.MemberID.String(), s.Self.Name, s.Members
 	r.Message = string(r.Action) + " " + r.Name + " (ID " + r.MemberID + ") of cluster " + r.ClusterID + " in " + r.DataDir
 	switch {
@@ -163,9 +166,6 @@ func (a *agent) differences(c seed.Comparison, plan *seed.Plan) {
 		a.warn(fmt.Sprintf("stored %d members, discovered %d: %s; the stored value is used, a running cluster changes its members by member add (--learner) and member remove",
 			len(a.state.Members), len(plan.Members), memberDiff(c)))
 		return
-	}
-	if c.TokenDiffers {
-		a.warn("initial-cluster-token is " + a.Etcd.Token() + ", the data were made for " + a.state.Record.Token + ": etcd does not use it any more, and the cluster ID keeps other clusters out")
 	}
 	stored := etcdconf.Stored{Name: self.Name, PeerURLs: self.PeerURLs, ClientURLs: self.ClientURLs, Members: confPeers(a.state.Members)}
 	for _, d := range a.Etcd.Differences(stored) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 const (
@@ -93,16 +94,8 @@ func listener(raw string) (Listener, bool) {
 		l.Host = u.Host + u.Path
 		return l, true
 	}
-	host, port, err := net.SplitHostPort(u.Host)
-	if err != nil {
-		return Listener{}, false
-	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return Listener{}, false
-	}
-	l.Host, l.Port = host, uint16(n)
-	return l, true
+	at, ok := hosturl.Split(raw)
+	return Listener{Scheme: at.Scheme, Host: at.Host, Port: at.Port}, ok
 }
 
 // parseURLs reads a comma separated list as etcd does: blanks around an entry
@@ -136,8 +129,8 @@ func parseURL(raw string) (string, error) {
 		return bad("not a URL of the form http://host:port")
 	}
 	hostPort, _, _ := strings.Cut(rest, "/")
-	if fixed, bare := bracketed(hostPort); bare {
-		return bad("an IPv6 address must be in brackets: %s://%s", scheme, fixed)
+	if meant, bare := hosturl.Unbracketed(hostPort); bare {
+		return bad("an IPv6 address must be in brackets: %s://%s", scheme, meant)
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -150,8 +143,7 @@ func parseURL(raw string) (string, error) {
 	default:
 		return bad("the scheme must be http, https, unix or unixs, not %q", u.Scheme)
 	}
-	_, port, err := net.SplitHostPort(u.Host)
-	switch {
+	switch _, port, err := net.SplitHostPort(u.Host); {
 	case err != nil || port == "":
 		return bad("not of the form %s://host:port: the port is missing", u.Scheme)
 	case u.Path != "":
@@ -159,26 +151,10 @@ func parseURL(raw string) (string, error) {
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return bad("nothing may stand in it but scheme, host and port")
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n > 65535 {
-		return bad("%s is no port number", port)
+	if _, ok := hosturl.Split(raw); !ok {
+		return bad("%s is no port number", u.Port())
 	}
 	return u.String(), nil
-}
-
-// bracketed says whether an IPv6 address stands without brackets, and returns
-// the host and port with them.
-func bracketed(hostPort string) (string, bool) {
-	if strings.HasPrefix(hostPort, "[") || strings.Count(hostPort, ":") < 2 {
-		return "", false
-	}
-	i := strings.LastIndex(hostPort, ":")
-	if ip, err := netip.ParseAddr(hostPort[:i]); err == nil && ip.Is6() && len(hostPort) > i+1 {
-		return "[" + hostPort[:i] + "]" + hostPort[i:], true
-	}
-	if ip, err := netip.ParseAddr(hostPort); err == nil && ip.Is6() {
-		return "[" + hostPort + "]:PORT", true
-	}
-	return "", false
 }
 
 func unwrapURL(err error) error {

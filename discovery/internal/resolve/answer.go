@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // Outcome is what a server said.
@@ -81,7 +81,7 @@ func (a Answer) Negative() *discovery.Error {
 // Ask asks the servers in turn until one answers definitely, and follows
 // aliases. name is taken as absolute.
 func (p *Pass) Ask(ctx context.Context, name string, qtype uint16) (Answer, error) {
-	a := Answer{Name: peerurl.Host(name), Type: qtype}
+	a := Answer{Name: hosturl.Canonical(name), Type: qtype}
 	chain := []string{a.Name}
 	for {
 		at := chain[len(chain)-1]
@@ -243,6 +243,6 @@ func read(msg *dns.Msg, name string, qtype uint16) reading {
 	return r
 }
 
-func canonical(name string) string { return peerurl.Host(name) }
+func canonical(name string) string { return hosturl.Canonical(name) }
 
 func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // Fill gives peers that a source wrote down their addresses: those of the host
@@ -37,7 +37,7 @@ func (c *Client) Fill(ctx context.Context, peers []discovery.Peer) ([]discovery.
 			h := hosts[name]
 			p.Addrs = append(p.Addrs, h.Addrs...)
 			p.TTL = max(p.TTL, h.TTL)
-			if name == peerurl.Host(p.Host) {
+			if name == hosturl.Canonical(p.Host) {
 				p.Alias = h.Alias
 			}
 		}
@@ -49,9 +49,9 @@ func (c *Client) Fill(ctx context.Context, peers []discovery.Peer) ([]discovery.
 
 // hostsOf is every host that a peer is reached by.
 func hostsOf(p discovery.Peer) []string {
-	hosts := []string{peerurl.Host(p.Host)}
+	hosts := []string{hosturl.Canonical(p.Host)}
 	for _, raw := range p.PeerURLs {
-		if u, err := peerurl.Parse(raw); err == nil && !slices.Contains(hosts, u.Host) {
+		if u, err := hosturl.Parse(raw); err == nil && !slices.Contains(hosts, u.Host) {
 			hosts = append(hosts, u.Host)
 		}
 	}

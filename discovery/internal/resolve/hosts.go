@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/discovery/internal/peerurl"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // Host is a host name with all its addresses.
@@ -33,7 +33,7 @@ type Host struct {
 func (p *Pass) Hosts(ctx context.Context, names []string) (map[string]Host, error) {
 	names = slices.Clone(names)
 	for i := range names {
-		names[i] = peerurl.Host(names[i])
+		names[i] = hosturl.Canonical(names[i])
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -174,7 +174,7 @@ func Addr(rr dns.RR) netip.Addr {
 func (p *Pass) Complete(a Answer, names []string) (map[string]Host, bool) {
 	out := map[string]Host{}
 	for _, name := range names {
-		out[peerurl.Host(name)] = Host{Name: peerurl.Host(name)}
+		out[hosturl.Canonical(name)] = Host{Name: hosturl.Canonical(name)}
 	}
 	for _, rr := range a.Additional {
 		h, ok := out[canonical(rr.Header().Name)]

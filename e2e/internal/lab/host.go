@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,6 +117,14 @@ func (h *Host) Path(name string) string {
 		name = rel
 	}
 	return filepath.Join(h.Dir, name)
+}
+
+// ReadJSON reads a file of the host into v.
+func (h *Host) ReadJSON(name string, v any) {
+	h.lab.t.Helper()
+	data, err := os.ReadFile(h.Path(name))
+	h.lab.must(err)
+	h.lab.must(json.Unmarshal(data, v))
 }
 
 // Write writes a file of the host, with its directories.

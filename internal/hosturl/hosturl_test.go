@@ -1,4 +1,4 @@
-package peerurl
+package hosturl
 
 import (
 	"net/url"
@@ -73,4 +73,38 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q is read as %v, which net/url reads as %v, %v", in, u, std, err)
 		}
 	})
+}
+
+func TestSplit(t *testing.T) {
+	for _, tt := range []struct {
+		raw  string
+		want URL
+		ok   bool
+	}{
+		{"http://0.0.0.0:2380", URL{Scheme: "http", Host: "0.0.0.0", Port: 2380}, true},
+		{"HTTPS://Etcd-0.example.org:0", URL{Scheme: "https", Host: "Etcd-0.example.org"}, true},
+		{"http://[::]:2380", URL{Scheme: "http", Host: "::", Port: 2380}, true},
+		{"http://:2380", URL{Scheme: "http", Port: 2380}, true},
+		{"http://etcd-0", URL{}, false},
+		{"http://etcd-0:65536", URL{}, false},
+		{"etcd-0:2380", URL{}, false},
+	} {
+		if got, ok := Split(tt.raw); got != tt.want || ok != tt.ok {
+			t.Errorf("%s: %+v, %t; want %+v, %t", tt.raw, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+func TestUnbracketed(t *testing.T) {
+	for hostPort, want := range map[string]string{
+		"2001:db8::10:2380": "[2001:db8::10]:2380",
+		"2001:db8::10:":     "[2001:db8::10]:PORT",
+		"[2001:db8::10]:1":  "",
+		"etcd-0:2380":       "",
+		"a:b:c":             "[a:b:c]:PORT",
+	} {
+		if got, found := Unbracketed(hostPort); got != want || found != (want != "") {
+			t.Errorf("%s: %s, %t; want %s", hostPort, got, found, want)
+		}
+	}
 }
