@@ -215,9 +215,9 @@ func (n *node) prepare(t *testing.T) seed.DiskID {
 	return n.state(t).DiskID
 }
 
-// roster has the disks of these nodes, which are prepared for it; with disks for
+// labRoster has the disks of these nodes, which are prepared for it; with disks for
 // members of which the test has no node.
-func rosterOf(t *testing.T, nodes []*node, others map[string]seed.DiskID) seed.Roster {
+func labRoster(t *testing.T, nodes []*node, others map[string]seed.DiskID) seed.Roster {
 	t.Helper()
 	var seats []seed.Seat
 	for _, n := range nodes {
@@ -269,7 +269,7 @@ func pendingTrio(t *testing.T, committed int) (l *lab, nodes []*node, r seed.Ros
 	t.Helper()
 	l = newLab(t, 3)
 	nodes = l.nodes(t)
-	r = rosterOf(t, nodes, nil)
+	r = labRoster(t, nodes, nil)
 	for _, n := range nodes[:committed] {
 		n.commit(t, r)
 	}
@@ -310,7 +310,7 @@ func (n *node) config(t *testing.T, change ...func(*Config)) Config {
 // limit is a --timeout.
 func limit(d time.Duration) func(*Config) { return func(c *Config) { c.Timeout = d } }
 
-func without(names ...string) func(*Config) { return func(c *Config) { c.Without = names } }
+func leaveOut(names ...string) func(*Config) { return func(c *Config) { c.Without = names } }
 
 // running is an agent at work.
 type running struct {
@@ -597,4 +597,4 @@ func fixedAnswer(a *rendezvous.Answer) func() *rendezvous.Answer {
 	return func() *rendezvous.Answer { return a }
 }
 
-func flag(name, value string) etcdconf.Flag { return etcdconf.Flag{Name: name, Value: value} }
+func etcdFlag(name, value string) etcdconf.Flag { return etcdconf.Flag{Name: name, Value: value} }
