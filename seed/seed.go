@@ -75,11 +75,11 @@ type State struct {
 	Record *Record `json:"record,omitempty"`
 	// RecordProblem says why a record that is there cannot be used.
 	RecordProblem string `json:"recordProblem,omitempty"`
+	// Withdrawn are the clusters whose pending seed was moved aside here (see
+	// Withdraw), and is there still with its mark.
+	Withdrawn []types.ID `json:"withdrawn,omitempty"`
 	// Sight is what the directory was when it was examined (see Look).
 	Sight Sight `json:"-"`
-	// Withdrawn are the clusters of seeds that Withdraw has moved aside here: this
-	// disk was bound to them and was never released.
-	Withdrawn []types.ID `json:"withdrawn,omitempty"`
 	// PackageDefault: a one-member cluster on localhost, as a distribution's
 	// package starts it at install.
 	PackageDefault bool `json:"packageDefault,omitempty"`

@@ -243,7 +243,7 @@ func TestWithout(t *testing.T) {
 	t.Run("the same", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		for _, r := range startAll(t, nodes[:2], without("m3")) {
+		for _, r := range startAll(t, nodes[:2], leaveOut("m3")) {
 			res := r.ok()
 			if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "released without m3") {
 				t.Errorf("warnings %q", res.Warnings)
@@ -257,7 +257,7 @@ func TestWithout(t *testing.T) {
 	t.Run("different", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		a := nodes[0].start(t, without("m3"))
+		a := nodes[0].start(t, leaveOut("m3"))
 		b, c := nodes[1].start(t), nodes[2].start(t)
 		a.sees("m2 waits for m3, which this node leaves out (--without): give all members the same --without")
 		b.sees("m1 leaves out m3 (its --without), this node does not: give all members the same --without")
@@ -271,9 +271,9 @@ func TestWithout(t *testing.T) {
 	t.Run("wrong", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		nodes[0].start(t, without("m2", "m3")).refused(exit.Config, "without", "it may name at most 1")
-		nodes[0].start(t, without("m1")).refused(exit.Config, "without", "not among the other members, which are m")
-		nodes[0].start(t, without("m9")).refused(exit.Config, "without", "--without m9: it is not among")
+		nodes[0].start(t, leaveOut("m2", "m3")).refused(exit.Config, "without", "it may name at most 1")
+		nodes[0].start(t, leaveOut("m1")).refused(exit.Config, "without", "not among the other members, which are m")
+		nodes[0].start(t, leaveOut("m9")).refused(exit.Config, "without", "--without m9: it is not among")
 	})
 }
 
@@ -340,7 +340,7 @@ func TestRestartInEveryState(t *testing.T) {
 	t.Run("prepared", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		r := rosterOf(t, nodes, nil)
+		r := labRoster(t, nodes, nil)
 		for _, r := range startAll(t, nodes) {
 			r.ok()
 		}

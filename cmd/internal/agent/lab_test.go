@@ -216,9 +216,9 @@ func (n *node) prepare(t *testing.T) seed.DiskID {
 	return n.state(t).DiskID
 }
 
-// roster has the disks of these nodes, which are prepared for it; with disks for
+// labRoster has the disks of these nodes, which are prepared for it; with disks for
 // members of which the test has no node.
-func rosterOf(t *testing.T, nodes []*node, others map[string]seed.DiskID) seed.Roster {
+func labRoster(t *testing.T, nodes []*node, others map[string]seed.DiskID) seed.Roster {
 	t.Helper()
 	var seats []seed.Seat
 	for _, n := range nodes {
@@ -270,7 +270,7 @@ func pendingTrio(t *testing.T, committed int) (l *lab, nodes []*node, r seed.Ros
 	t.Helper()
 	l = newLab(t, 3)
 	nodes = l.nodes(t)
-	r = rosterOf(t, nodes, nil)
+	r = labRoster(t, nodes, nil)
 	for _, n := range nodes[:committed] {
 		n.commit(t, r)
 	}
@@ -311,7 +311,7 @@ func (n *node) config(t *testing.T, change ...func(*Config)) Config {
 // limit is a --timeout.
 func limit(d time.Duration) func(*Config) { return func(c *Config) { c.Timeout = d } }
 
-func without(names ...string) func(*Config) { return func(c *Config) { c.Without = names } }
+func leaveOut(names ...string) func(*Config) { return func(c *Config) { c.Without = names } }
 
 // running is an agent at work.
 type running struct {

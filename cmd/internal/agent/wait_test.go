@@ -82,7 +82,7 @@ func TestDeadline(t *testing.T) {
 func released(t *testing.T) *node {
 	t.Helper()
 	n := newLab(t, 3).node(t, "m1")
-	n.commit(t, rosterOf(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
+	n.commit(t, labRoster(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
 	n.release(t)
 	return n
 }

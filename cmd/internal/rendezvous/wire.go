@@ -40,12 +40,13 @@ type Answer struct {
 	// Proposal is there in Prepared, unless a seat is missing.
 	Proposal []Seat   `json:"proposal,omitempty"`
 	Without  []string `json:"without,omitempty"` // names
-	// Withdrawn are clusters that the disk was bound to and never released for.
-	Withdrawn []ID `json:"withdrawn,omitempty"`
 	// ClusterID and Roster are there from Committed on.
 	ClusterID ID           `json:"clusterID,omitempty"`
 	Roster    birth.Roster `json:"roster,omitempty"`
-	Members   []Member     `json:"members"` // the plan, only to show a difference
+	// Withdrawn are the clusters whose seed was taken back on this disk: it was never
+	// released under them, and never will be.
+	Withdrawn []ID     `json:"withdrawn,omitempty"`
+	Members   []Member `json:"members"` // the plan, only to show a difference
 }
 
 // formatError: the answer is an agent's, of a format this version does not know.
@@ -107,10 +108,12 @@ func (a Answer) check() error {
 	case len(a.Members) > maxMembers, len(a.Roster) > maxMembers, len(a.Proposal) > maxMembers, len(a.Without) > maxMembers, len(a.Withdrawn) > maxMembers:
 		return fmt.Errorf("answer with more than %d members", maxMembers)
 	}
-	texts := append([]string{a.Digest, a.Nonce}, a.Without...)
-	if slices.ContainsFunc(a.Withdrawn, func(id ID) bool { return !id.valid() }) {
-		return errors.New("answer with a withdrawn cluster that has no ID")
+	for _, id := range a.Withdrawn {
+		if !id.valid() {
+			return errors.New("answer with a withdrawn cluster that has no ID")
+		}
 	}
+	texts := append([]string{a.Digest, a.Nonce}, a.Without...)
 	for _, m := range a.Members {
 		if !m.ID.valid() || len(m.PeerURLs) > maxMembers {
 			return errors.New("answer with a member that has no ID")
