@@ -28,7 +28,7 @@ func (p *Plan) Apply(ctx context.Context, log *zap.Logger) (err error) {
 	if !stage.Supported {
 		return unsupported("seeding a data directory")
 	}
-	if err := p.checkBirth(); err != nil {
+	if err = p.checkBirth(); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -253,7 +253,7 @@ func (a *apply) stageDB() (err error) {
 	if a.data, err = stage.New(a.dirs.data); err != nil {
 		return err
 	}
-	if err := a.data.Mkdir(snapDir); err != nil {
+	if err = a.data.Mkdir(snapDir); err != nil {
 		return err
 	}
 	record, err := a.Record().text()

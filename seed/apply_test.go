@@ -71,6 +71,43 @@ func race(t *testing.T, dir string) {
 	}
 }
 
+// TestPrepareRace lets many prepare one directory, which none has made yet: they end
+// up with one ID. Then they commit to rosters of their own, and one does.
+func TestPrepareRace(t *testing.T) {
+	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
+		together := func(fn func(i int) error) (done int) {
+			errs := make([]error, 8)
+			var wg sync.WaitGroup
+			for i := range errs {
+				wg.Go(func() { errs[i] = fn(i) })
+			}
+			wg.Wait()
+			for _, err := range errs {
+				if err == nil {
+					done++
+				} else if kindOf(err) != seed.Busy {
+					t.Errorf("%v, want Busy", err)
+				}
+			}
+			return done
+		}
+		if together(func(int) error { return seed.Prepare(spec, nop) }) == 0 {
+			t.Error("nobody has prepared")
+		}
+		d := mustPrepare(t, spec)
+		done := together(func(i int) error {
+			return mustPlan(t, spec).Born(rosterOf(t, spec, d, string(rune('a'+i%6))), true).Apply(t.Context(), nop)
+		})
+		if done != 1 {
+			t.Errorf("%d have committed, want 1", done)
+		}
+		if st, err := seed.Verify(spec.DataDir, spec.WALDir, true); err != nil || st.Record.DiskID != d || len(st.Leftovers) > 0 {
+			t.Errorf("%+v, %v", st, err)
+		}
+	})
+}
+
 // cancelled is a context that ends at the n-th look.
 type cancelled struct {
 	context.Context //nolint:containedctx // a fake

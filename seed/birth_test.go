@@ -58,6 +58,7 @@ func wantNoDisk(t *testing.T, spec seed.Spec) {
 // TestPrepare: one ID on all sides, found again; what does not agree is replaced.
 func TestPrepare(t *testing.T) {
 	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
 		id := mustPrepare(t, spec)
 		if again := mustPrepare(t, spec); again != id {
 			t.Errorf("a second run made %s of %s", again, id)
@@ -162,6 +163,7 @@ func withoutTimes(lines []string) []string {
 // TestBorn: a birth has its own cluster ID, and leaves no disk ID.
 func TestBorn(t *testing.T) {
 	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
 		computed := mustPlan(t, spec)
 		d := mustPrepare(t, spec)
 		r := rosterOf(t, spec, d, "a")
@@ -200,6 +202,7 @@ func TestBorn(t *testing.T) {
 // TestBornOn: a birth needs its own disk; others use the ID up.
 func TestBornOn(t *testing.T) {
 	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
 		solo := spec
 		solo.Members = solo.Members[:1]
 		other := seed.DiskID(strings.Repeat("7", 32))
@@ -308,6 +311,7 @@ func TestRecord(t *testing.T) {
 			t.Helper()
 			replace(t, record(p.DataDir), `"version": 1`, `"version": 2`)
 		}, "its version is 2", "its version is 2", false},
+		{"null", func(t *testing.T, p *seed.Plan) { t.Helper(); write(t, record(p.DataDir), "null") }, "no version", "no version", false},
 		{"without a version", func(t *testing.T, p *seed.Plan) { t.Helper(); write(t, record(p.DataDir), "{}") }, "no version", "no version", false},
 		{"of an unknown kind", func(t *testing.T, p *seed.Plan) { t.Helper(); replace(t, record(p.DataDir), `"birth"`, `"x"`) }, `kind "x"`, `kind "x"`, false},
 		{"another disk", func(t *testing.T, p *seed.Plan) {
@@ -434,6 +438,7 @@ func firstEdition(t *testing.T, spec seed.Spec) {
 // TestSight: equal as long as nothing of weight has changed.
 func TestSight(t *testing.T) {
 	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
 		looks := map[seed.Sight]string{}
 		step := func(name string, fn func()) {
 			t.Helper()

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/etcdinit/etcdinit/internal/birth"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -118,7 +119,8 @@ func TestBoot(t *testing.T) {
 	}
 }
 
-// TestBootTrio starts three seeded servers together, and lets them elect.
+// TestBootTrio starts three servers together that were born with one cluster ID,
+// which no etcd would compute, and lets them elect.
 func TestBootTrio(t *testing.T) {
 	var members []seed.Member
 	for i := range 3 {
@@ -131,9 +133,27 @@ func TestBootTrio(t *testing.T) {
 		err error
 	}
 	booted := make(chan boot)
+	var plans []*seed.Plan
+	var seats []seed.Seat
 	for _, m := range members {
-		dir := t.TempDir()
-		mustApply(t, seed.Spec{DataDir: dir, Token: "trio", Self: m.Name, Members: members})
+		spec := seed.Spec{DataDir: t.TempDir(), Token: "trio", Self: m.Name, Members: members}
+		p := mustPlan(t, spec)
+		plans = append(plans, p)
+		seats = append(seats, seed.Seat{Member: p.MemberID.String(), Disk: mustPrepare(t, spec)})
+	}
+	roster := birth.Sort(seats)
+	for i, m := range members {
+		dir := plans[i].DataDir
+		if err := plans[i].Born(roster, true).Apply(t.Context(), nop); err != nil {
+			t.Fatal(err)
+		}
+		st, err := seed.Inspect(dir, "")
+		if err == nil {
+			err = seed.Release(st)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		cfg := embed.NewConfig()
 		cfg.Dir, cfg.Name, cfg.InitialCluster, cfg.ClusterState = dir, m.Name, "", embed.ClusterStateFlagExisting
 		listen(t, cfg, m.PeerURLs[0], m.ClientURLs[0])
@@ -167,6 +187,9 @@ func TestBootTrio(t *testing.T) {
 		got, err := e.Server.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("k")})
 		if err != nil || len(got.Kvs) != 1 {
 			t.Errorf("%s: %v, %v", e.Config().Name, got, err)
+		}
+		if id := e.Server.Cluster().ID(); uint64(id) != roster.ClusterID(plans[0].Digest()) || id == plans[0].ClusterID {
+			t.Errorf("%s is of cluster %s", e.Config().Name, id)
 		}
 		if n := len(e.Server.Cluster().Members()); n != 3 {
 			t.Errorf("%s knows %d members", e.Config().Name, n)

@@ -83,11 +83,12 @@ func clean(dirs layout) (removed []string, err error) {
 	}
 	member := filepath.Join(dirs.data, memberDir)
 	disks := fd.tokens.paths()
-	if len(disks) > 0 && st.Kind == Valid {
+	switch {
+	case len(disks) > 0 && st.Kind == Valid:
 		err = spend(&fd.tokens)
-	} else if st.Unfinished {
+	case st.Unfinished:
 		err = unfinished(dirs, fd)
-	} else {
+	default:
 		disks = nil // an ID on one side only is Prepare's to replace
 	}
 	if err != nil {
@@ -130,7 +131,11 @@ func removeHalf(dirs layout) error {
 	if err != nil {
 		return err
 	}
-	err = stage.Rename(filepath.Join(dirs.data, memberDir), dir.Path(memberDir))
+	member := filepath.Join(dirs.data, memberDir)
+	err = stage.Rename(member, dir.Path(memberDir))
+	if err == nil && hasSegments(dirs.wal) { // without locks, the run that made it may be alive
+		err = errors.Join(&Error{Kind: Busy, Msg: "another etcdinit is working in " + dirs.data}, stage.Rename(dir.Path(memberDir), member))
+	}
 	if err == nil {
 		err = stage.SyncDir(dirs.data)
 	}

@@ -94,6 +94,9 @@ func (a *apply) commit() error {
 			return a.takeBack(moves[:i+1], err)
 		}
 	}
+	if err := a.settled(moves); err != nil {
+		return a.takeBack(moves, err)
+	}
 	a.done = true
 	if a.disk != "" {
 		for _, side := range a.tokens.sides() {
@@ -107,6 +110,11 @@ func (a *apply) commit() error {
 			return err
 		}
 	}
+	return a.settled(moves)
+}
+
+// settled: everything is still where this run has put it.
+func (a *apply) settled(moves []move) error {
 	for _, m := range moves {
 		if m.settle && !mine(m.to, m.own) {
 			return a.lost(m.to, nil)

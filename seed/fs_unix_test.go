@@ -178,6 +178,54 @@ func TestOwner(t *testing.T) {
 	}
 }
 
+// TestOwnerOfDisk: what comes before a seed, and what is put back, has the same
+// owner, whatever the umask.
+func TestOwnerOfDisk(t *testing.T) {
+	needRoot(t)
+	dir := filepath.Join(openDir(t), "data")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, 232, 233); err != nil {
+		t.Fatal(err)
+	}
+	spec := trio(dir, "m1")
+	own := func(path string, mode os.FileMode) {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != 232 || st.Gid != 233 || info.Mode().Perm() != mode {
+			t.Errorf("%s: %s, %+v", path, info.Mode(), info.Sys())
+		}
+	}
+	if status, stderr := as(t, helper{Spec: spec, Umask: 0o777, Do: stepPrepare}, nil); status != 0 {
+		t.Fatal(stderr)
+	}
+	d := mustInspect(t, spec).DiskID
+	for path, mode := range map[string]os.FileMode{diskDir: 0o700, diskDir + "/" + string(d): 0o700, diskDir + "/" + string(d) + "/disk": 0o600} {
+		own(filepath.Join(dir, path), mode)
+	}
+	roster := rosterOf(t, spec, d, "a")
+	if status, stderr := as(t, helper{Spec: spec, Umask: 0o777, Do: stepBorn, Roster: roster}, nil); status != 0 {
+		t.Fatal(stderr)
+	}
+	mark := markOf(mustPlan(t, spec).Born(roster, true))
+	own(mark, 0o600)
+	wantModes(t, dir, "232:233")
+	st := mustInspect(t, spec)
+	if err := errors.Join(seed.Release(st), seed.Unrelease(st)); err != nil {
+		t.Fatal(err)
+	}
+	own(mark, 0o600)
+	aside, err := seed.Withdraw(dir, "", nop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own(aside[0], 0o700)
+}
+
 // TestWideDataDir: a volume's root that others can enter is worth a warning, no more.
 func TestWideDataDir(t *testing.T) {
 	dir := t.TempDir()

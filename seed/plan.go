@@ -83,7 +83,10 @@ func New(spec Spec) (*Plan, error) {
 	if !found {
 		return nil, invalid("the member to seed, %q, is not among the %d members %s", spec.Self, len(members), names(members))
 	}
-	return p, p.listFiles()
+	if err := p.listFiles(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // listFiles fills Files.

@@ -162,6 +162,11 @@ func TestPlanPrints(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "plan.json.golden", string(text)+"\n")
+	record, err := json.MarshalIndent(p.Record(), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "etcdinit-seed.json.golden", string(record)+"\n")
 }
 
 func golden(t *testing.T, name, got string) {

@@ -23,8 +23,8 @@ func Confirm(st *State) error {
 	if err == nil {
 		err = confirm(dirs, st)
 	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return otherNow(st, err)
@@ -185,10 +185,7 @@ func sameSeed(st *State, h *stage.Handle) error {
 	}
 	rec, err := readRecord(f)
 	err = errors.Join(err, f.Close())
-	switch {
-	case st.Record == nil && st.RecordProblem != "" && !st.Pending:
-		return nil // it could not be read when it was inspected, either
-	case err != nil, st.Record == nil, rec.ClusterID != st.ClusterID, rec.DiskID != st.Record.DiskID, rec.MemberID != st.MemberID:
+	if err != nil || st.Record == nil || rec.ClusterID != st.ClusterID || rec.DiskID != st.Record.DiskID || rec.MemberID != st.MemberID {
 		return otherNow(st, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 // TestRelease: the mark goes, again without harm, and comes back.
 func TestRelease(t *testing.T) {
 	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
 		p := mustBear(t, spec)
 		st := mustInspect(t, spec)
 		pending := func(want bool) {
@@ -139,6 +140,7 @@ func TestReleaseRefuses(t *testing.T) {
 // TestConfirm: only what is whole, and still there, may be said.
 func TestConfirm(t *testing.T) {
 	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
 		confirm := func(name string, st *seed.State, want seed.ErrorKind) {
 			t.Helper()
 			if err := seed.Confirm(st); kindOf(err) != want || want == 0 && err != nil {
@@ -176,6 +178,7 @@ func TestConfirm(t *testing.T) {
 // TestWithdraw: everything is still there, and the directory is empty without an ID.
 func TestWithdraw(t *testing.T) {
 	bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+		t.Helper()
 		var disks []seed.DiskID
 		for n := range 3 {
 			d := mustPrepare(t, spec)
@@ -189,6 +192,15 @@ func TestWithdraw(t *testing.T) {
 			}
 			if n == 0 { // a name that is taken
 				write(t, filepath.Join(spec.DataDir, "etcdinit-withdrawn-"+p.ClusterID.String(), "x"), "")
+			}
+			if n == 1 { // the run that committed was killed before it had used the ID up
+				for _, side := range sidesOf(spec) {
+					wal := ""
+					if spec.WALDir != "" {
+						wal = `,"walDir":"x"`
+					}
+					write(t, filepath.Join(side, diskDir, string(d), "disk"), `{"version":1,"diskID":"`+string(d)+`"`+wal+`}`)
+				}
 			}
 			st := mustInspect(t, spec)
 			aside, err := seed.Withdraw(spec.DataDir, spec.WALDir, nop)
@@ -255,6 +267,7 @@ func TestWithdrawRefuses(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			bothLayouts(t, func(t *testing.T, spec seed.Spec) {
+				t.Helper()
 				tc.make(t, spec)
 				root := filepath.Dir(spec.DataDir)
 				before := tree(t, root)
@@ -336,7 +349,7 @@ func TestUnfinished(t *testing.T) {
 			}
 			c.id = mustPrepare(t, c.Spec)
 			for _, side := range sidesOf(c.Spec) {
-				if err := os.CopyFS(side+".token", os.DirFS(filepath.Join(side, diskDir))); err != nil {
+				if err = os.CopyFS(side+".token", os.DirFS(filepath.Join(side, diskDir))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -357,10 +370,10 @@ func TestUnfinished(t *testing.T) {
 			if !slices.Equal(before, tree(t, root)) {
 				t.Error("Inspect has changed the directory")
 			}
-			if err := seed.Confirm(st); kindOf(err) != seed.Changed {
+			if err = seed.Confirm(st); kindOf(err) != seed.Changed {
 				t.Errorf("confirmed: %v", err)
 			}
-			if _, err := seed.Clean(c.DataDir, c.WALDir); err != nil {
+			if _, err = seed.Clean(c.DataDir, c.WALDir); err != nil {
 				t.Fatal(err)
 			}
 			st, err = seed.Verify(c.DataDir, c.WALDir, true)

@@ -70,10 +70,11 @@ func (t *tokens) same() DiskID {
 
 func (t *tokens) bound() bool { return t.data.bound || t.wal.bound }
 
-// paths lists the .etcdinit-disk directories that are there.
+// paths lists the .etcdinit-disk directories that are there, but for those that
+// hold nothing of ours.
 func (t *tokens) paths() (list []string) {
 	for _, side := range t.sides() {
-		if side.there && !side.odd {
+		if side.there && (len(side.ids) > 0 || !side.odd) {
 			list = append(list, side.root())
 		}
 	}
@@ -113,9 +114,9 @@ func readToken(side string, separate bool) (token, error) {
 			continue
 		}
 		t.ids = append(t.ids, id)
-		inner, err := os.ReadDir(t.path(id))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return t, err
+		inner, rerr := os.ReadDir(t.path(id))
+		if rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			return t, rerr
 		}
 		for _, e := range inner {
 			switch e.Name() {
@@ -149,11 +150,9 @@ func isWhole(path string, id DiskID, separate bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var text diskText
-	if json.Unmarshal(data, &text) != nil {
-		return false, nil
-	}
-	return text.Version == 1 && text.DiskID == id && (text.WALDir != "") == separate, nil
+	text := diskText{}
+	uerr := json.Unmarshal(data, &text)
+	return uerr == nil && text.Version == 1 && text.DiskID == id && (text.WALDir != "") == separate, nil
 }
 
 // useUp takes every ID of one side away for good: each by one rename into a staging
@@ -230,7 +229,7 @@ func Prepare(spec Spec, log *zap.Logger) (err error) {
 	}
 	a := &apply{Plan: &Plan{DataDir: dirs.data, WALDir: dirs.wal, dirs: dirs, owner: spec.Owner}, log: log, act: "preparing", bare: true}
 	defer func() { err = errors.Join(err, a.end()) }()
-	if err := a.prepare(); err != nil {
+	if err = a.prepare(); err != nil {
 		return a.explain(err)
 	}
 	id, err := a.identify()
@@ -251,7 +250,7 @@ func (a *apply) identify() (DiskID, error) {
 		}
 		if id := t.same(); id != "" && !t.bound() {
 			for _, side := range t.sides() {
-				if err := side.sync(id); err != nil {
+				if err = side.sync(id); err != nil {
 					return "", err
 				}
 			}
@@ -271,7 +270,7 @@ func (a *apply) identify() (DiskID, error) {
 }
 
 func (a *apply) openStages() (err error) {
-	if err := a.space(); err != nil {
+	if err = a.space(); err != nil {
 		return err
 	}
 	if a.data, err = stage.New(a.dirs.data); err == nil && a.dirs.separate {
@@ -288,6 +287,8 @@ func (a *apply) stageOf(side *token) *stage.Dir {
 	return a.data
 }
 
+// replaceTokens makes a new ID on all sides. It is durable, and taken for one, only
+// when identify has found it on all of them.
 func (a *apply) replaceTokens(t *tokens) error {
 	text := diskText{Version: 1, DiskID: birth.NewDiskID()}
 	if a.dirs.separate {
@@ -320,9 +321,6 @@ func (a *apply) replaceTokens(t *tokens) error {
 			// runs never make two IDs.
 			err = stage.Rename(dir.Path(name), side.root())
 		}
-		if err == nil {
-			err = stage.SyncDir(side.side)
-		}
 		if err != nil {
 			return err
 		}
@@ -335,8 +333,12 @@ func (a *apply) replaceTokens(t *tokens) error {
 // its ID again.
 func unfinished(dirs layout, fd *found) (err error) {
 	t := &fd.tokens
-	if id := t.same(); id != "" && sound(dirs, fd, id) {
-		return settleBound(dirs, t, id, fd.half)
+	if id := t.same(); id != "" {
+		if ok, err := sound(dirs, fd, id); err != nil {
+			return err
+		} else if ok {
+			return settleBound(dirs, t, id, fd.half)
+		}
 	}
 	for _, side := range t.sides() {
 		for _, id := range side.ids {
@@ -355,7 +357,7 @@ func unfinished(dirs layout, fd *found) (err error) {
 
 // sound tells whether what is bound, with what is settled of it, is the whole seed
 // of the disk id.
-func sound(dirs layout, fd *found, id DiskID) bool {
+func sound(dirs layout, fd *found, id DiskID) (bool, error) {
 	t := &fd.tokens
 	at := layout{data: t.data.path(id), wal: filepath.Join(t.data.path(id), innerWALDir), separate: dirs.separate}
 	if dirs.separate {
@@ -365,7 +367,7 @@ func sound(dirs layout, fd *found, id DiskID) bool {
 		at.data = dirs.data
 	}
 	st, _, err := examine(at)
-	return err == nil && st.Kind == Valid && st.Pristine && st.Record != nil && st.Record.DiskID == id
+	return err == nil && st.Kind == Valid && st.Pristine && st.Record != nil && st.Record.DiskID == id, err
 }
 
 func settleBound(dirs layout, t *tokens, id DiskID, half bool) error {

@@ -4,21 +4,25 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sys/unix"
 )
 
 // A call is one system call of a traced process on a path below its root. Its key
 // is the same in every run: the name, the path without the random part of the
-// staging directory's name, and how often the two have come before.
+// staging directory's name and without IDs, and how often the two have come before.
 type call struct {
 	nr    uint64
 	name  string
@@ -26,6 +30,7 @@ type call struct {
 	to    string // of a rename the target
 	flags uint64 // of an open
 	key   string
+	fail  syscall.Errno // what the call is failed with
 	errno syscall.Errno // what the call returned
 	data  []byte        // of a sync: what the file held, without trailing zeros
 	size  int64
@@ -42,11 +47,16 @@ var tracedCalls = map[uint64]string{
 	unix.SYS_STATFS: "statfs",
 }
 
-// action is what the tracer does when the call with a certain key begins.
+// action is what the tracer does when the call with a certain key begins: it kills
+// the process, fails the call, or does something else meanwhile.
 type action struct {
-	key  string
-	kill bool
-	fail syscall.Errno
+	key   string
+	kill  bool
+	fail  syscall.Errno
+	pause func()
+	// unlocked: the file system has no directory locks; plain: its renames cannot
+	// refuse to replace.
+	unlocked, plain bool
 }
 
 // traced is what a traced run came to.
@@ -63,19 +73,22 @@ type tracer struct {
 	act    action
 	seen   map[string]int
 	inside map[int]*call // by thread: the call it is in
-	entry  map[int]bool  // by thread: it is in any call
 	out    traced
 }
+
+// randomID is a disk ID, or a cluster ID that follows from one.
+var randomID = regexp.MustCompile(`(/|/new-|/used-)[0-9a-f]{32}\b|(etcdinit-pending-|etcdinit-withdrawn-)[0-9a-f]+`)
 
 var stagingName = regexp.MustCompile(`\.etcdinit-seed-[0-9a-f]{16}`)
 
 // trace runs the helper h and watches its calls below root.
 func trace(t *testing.T, h helper, root string, act action) traced {
 	t.Helper()
+	h.Segment, h.Traced = wal.SegmentSizeBytes, true
 	// Every ptrace call must come from the thread that started the process; the
 	// thread is thrown away with the goroutine.
 	done := make(chan error, 1)
-	tr := &tracer{root: root, logDir: t.TempDir(), act: act, seen: map[string]int{}, inside: map[int]*call{}, entry: map[int]bool{}}
+	tr := &tracer{root: root, logDir: t.TempDir(), act: act, seen: map[string]int{}, inside: map[int]*call{}}
 	go func() {
 		runtime.LockOSThread()
 		done <- tr.run(h)
@@ -86,7 +99,35 @@ func trace(t *testing.T, h helper, root string, act action) traced {
 		}
 		t.Fatal(err)
 	}
+	if tr.out.status == statusUntraced {
+		t.Skip("filtering system calls is not permitted here")
+	}
 	return tr.out
+}
+
+// stopAtCalls makes this process stop for its tracer at the calls to watch, and at
+// no others: a stop at each of them would take most of the time.
+func stopAtCalls() error {
+	code := []unix.SockFilter{{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}} // the call's number
+	numbers := slices.Sorted(maps.Keys(tracedCalls))
+	for i, nr := range numbers {
+		code = append(code, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: uint8(len(numbers) - i), K: uint32(nr)})
+	}
+	code = append(code,
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_TRACE})
+	// Both are of one thread, until the filter is set for all.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 func (tr *tracer) run(h helper) error {
@@ -121,13 +162,18 @@ func (tr *tracer) loop(pid int) error {
 	if _, err := syscall.Wait4(pid, &ws, syscall.WALL, nil); err != nil {
 		return err
 	}
-	const options = syscall.PTRACE_O_TRACESYSGOOD | syscall.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL
+	const options = syscall.PTRACE_O_TRACESYSGOOD | syscall.PTRACE_O_TRACECLONE | unix.PTRACE_O_EXITKILL | unix.PTRACE_O_TRACESECCOMP
 	if err := syscall.PtraceSetOptions(pid, options); err != nil {
 		return err
 	}
 	tid, signal := pid, 0
 	for {
-		if err := syscall.PtraceSyscall(tid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+		// The end of a call is only of interest where its beginning was.
+		resume := syscall.PtraceCont
+		if tr.inside[tid] != nil {
+			resume = syscall.PtraceSyscall
+		}
+		if err := resume(tid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("continue: %w", err)
 		}
 		var err error
@@ -141,7 +187,7 @@ func (tr *tracer) loop(pid int) error {
 				tr.out.status = ws.ExitStatus()
 				return nil
 			}
-		case ws.Stopped() && ws.StopSignal() == syscall.SIGTRAP|0x80:
+		case ws.Stopped() && (ws.StopSignal() == syscall.SIGTRAP|0x80 || ws.TrapCause() == unix.PTRACE_EVENT_SECCOMP):
 			if err := tr.stop(pid, tid); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err
 			}
@@ -157,46 +203,55 @@ func (tr *tracer) stop(pid, tid int) error {
 	if err := syscall.PtraceGetRegs(tid, &regs); err != nil {
 		return err
 	}
-	if tr.entry[tid] {
-		tr.entry[tid] = false
-		if c := tr.inside[tid]; c != nil {
-			delete(tr.inside, tid)
-			return tr.leave(tid, c, &regs)
-		}
-		return nil
+	if c := tr.inside[tid]; c != nil {
+		delete(tr.inside, tid)
+		return tr.leave(tid, c, &regs)
 	}
-	tr.entry[tid] = true
 	c := tr.describe(tid, &regs)
 	if c == nil {
 		return nil
 	}
 	base := stagingName.ReplaceAllString(c.name+" "+strings.TrimPrefix(c.path, tr.root), ".etcdinit-seed-*")
+	base = randomID.ReplaceAllString(base, "$1$2*")
 	tr.seen[base]++
 	c.key = fmt.Sprintf("%s #%d", base, tr.seen[base])
 	tr.inside[tid] = c
 	tr.out.calls = append(tr.out.calls, c)
-	if c.key != tr.act.key {
-		return nil
+	if tr.act.unlocked && c.nr == unix.SYS_FLOCK && filepath.Base(c.path) != "db" {
+		c.fail = syscall.EBADF
 	}
-	tr.out.hit = true
-	if tr.act.kill {
-		return syscall.Kill(pid, syscall.SIGKILL)
+	if tr.act.plain && c.nr == unix.SYS_RENAMEAT2 {
+		c.fail = syscall.EINVAL
+	}
+	if c.key == tr.act.key {
+		tr.out.hit = true
+		switch {
+		case tr.act.kill:
+			return syscall.Kill(pid, syscall.SIGKILL)
+		case tr.act.pause != nil:
+			tr.act.pause()
+		default:
+			c.fail = tr.act.fail
+		}
+	}
+	if c.fail == 0 {
+		return nil
 	}
 	regs.Orig_rax = ^uint64(0) // no such call: nothing happens
 	return syscall.PtraceSetRegs(tid, &regs)
 }
 
 func (tr *tracer) leave(tid int, c *call, regs *syscall.PtraceRegs) error {
-	if c.key == tr.act.key && !tr.act.kill {
-		c.errno = tr.act.fail
-		regs.Rax = uint64(-int64(tr.act.fail))
+	if c.fail != 0 {
+		c.errno = c.fail
+		regs.Rax = uint64(-int64(c.fail))
 		return syscall.PtraceSetRegs(tid, regs)
 	}
 	if ret := int64(regs.Rax); ret < 0 && ret > -4096 {
 		c.errno = syscall.Errno(-ret)
 		return nil
 	}
-	if tr.act == (action{}) && (c.nr == unix.SYS_FSYNC || c.nr == unix.SYS_FDATASYNC) {
+	if tr.act.key == "" && (c.nr == unix.SYS_FSYNC || c.nr == unix.SYS_FDATASYNC) {
 		c.data, c.size = content(c.path)
 	}
 	return nil

@@ -21,18 +21,7 @@ func Verify(dataDir, walDir string, deep bool) (*State, error) {
 	if dirs, err = dirs.resolved(); err != nil {
 		return nil, err
 	}
-	st, err := steady(dirs, func() (*State, error) {
-		st, fd, err := examine(dirs)
-		if err != nil || st.Kind != Valid || !deep {
-			return st, err
-		}
-		err = verifyDeep(st, fd)
-		if d, ok := errors.AsType[*damage](err); ok {
-			st.Kind, st.Reason, st.Pristine = Broken, d.reason, false
-			err = nil
-		}
-		return st, err
-	})
+	st, err := steady(dirs, func() (*State, error) { return verify(dirs, deep) })
 	if err != nil {
 		return nil, err
 	}
@@ -40,6 +29,19 @@ func Verify(dataDir, walDir string, deep bool) (*State, error) {
 		return st, damaged(st)
 	}
 	return st, nil
+}
+
+func verify(dirs layout, deep bool) (*State, error) {
+	st, fd, err := examine(dirs)
+	if err != nil || st.Kind != Valid || !deep {
+		return st, err
+	}
+	err = verifyDeep(st, fd)
+	if d, ok := errors.AsType[*damage](err); ok {
+		st.Kind, st.Reason, st.Pristine = Broken, d.reason, false
+		return st, nil
+	}
+	return st, err
 }
 
 func damaged(st *State) error {

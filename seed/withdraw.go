@@ -57,8 +57,8 @@ func Withdraw(dataDir, walDir string, log *zap.Logger) (aside []string, err erro
 }
 
 func explainWithdraw(dirs layout, err error) error {
-	if _, ok := errors.AsType[*Error](err); ok {
-		return err
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
 	}
 	return &Error{Kind: Write, Msg: "cannot withdraw the seed in " + dirs.data, Err: err}
 }
@@ -103,38 +103,35 @@ func (w *withdrawal) run() (err error) {
 		return err
 	}
 	if w.dirs.separate {
+		segment := filepath.Join(w.dirs.wal, raftlog.FirstSegment)
+		log, err := os.Open(segment) //nolint:gosec // the operator names the directory
+		if err != nil {
+			return err
+		}
+		defer log.Close() //nolint:errcheck // opened for reading
+		// What was looked at is what is open now.
+		if now, err := look(w.dirs); err != nil || now != w.st.Sight {
+			return errors.Join(otherNow(w.st, nil), err)
+		}
 		if err := h.WriteFile(filepath.Base(halfFile), halfText); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		if err := h.Sync(); err != nil {
 			return err
 		}
-		segment := filepath.Join(w.dirs.wal, raftlog.FirstSegment)
-		if err := w.move(w.dirs.wal, segment, raftlog.FirstSegment); err != nil {
+		if err := w.move(w.dirs.wal, segment, func(moved string) bool { return mine(moved, log) }); err != nil {
 			return err
 		}
 	}
-	if err := w.move(w.dirs.data, member, memberDir); err != nil {
-		return err
-	}
-	return w.mine(h, member)
+	return w.move(w.dirs.data, member, func(moved string) bool {
+		info, err := os.Lstat(moved)
+		return err == nil && stage.IDOf(info) == h.ID() && h.Has(marksOf(w.st)[0])
+	})
 }
 
-// mine: what was moved is what was looked at, and nobody has released it
-// meanwhile. If not, it goes back.
-func (w *withdrawal) mine(h *stage.Handle, member string) error {
-	moved := filepath.Join(w.aside[len(w.aside)-1], memberDir)
-	info, err := os.Lstat(moved)
-	if err == nil && stage.IDOf(info) == h.ID() && h.Has(w.mark()) {
-		return nil
-	}
-	return errors.Join(otherNow(w.st, err), stage.Rename(moved, member))
-}
-
-func (w *withdrawal) mark() string { return marksOf(w.st)[0] }
-
-// move renames path into a fresh directory in dir, durably.
-func (w *withdrawal) move(dir, path, name string) error {
+// move renames path into a fresh directory in dir, durably. Where that is not the
+// seed that was looked at, or it has been released meanwhile, it goes back.
+func (w *withdrawal) move(dir, path string, own func(moved string) bool) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -156,8 +153,12 @@ func (w *withdrawal) move(dir, path, name string) error {
 	if err := stage.SyncDir(dir); err != nil {
 		return err
 	}
-	if err := stage.Rename(path, filepath.Join(target, name)); err != nil {
+	moved := filepath.Join(target, filepath.Base(path))
+	if err := stage.Rename(path, moved); err != nil {
 		return err
+	}
+	if !own(moved) {
+		return errors.Join(otherNow(w.st, nil), stage.Rename(moved, path))
 	}
 	w.aside = append(w.aside, target)
 	return errors.Join(stage.SyncDir(target), stage.SyncDir(dir))

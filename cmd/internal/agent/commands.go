@@ -2,6 +2,7 @@ package agent
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
@@ -122,16 +123,25 @@ func (a *agent) withdrawal() []string {
 	if a.Etcd.File != "" {
 		cmd += " --config-file " + a.Etcd.File
 	} else {
-		cmd += " --data-dir " + a.Etcd.DataDir
+		cmd += " --data-dir " + a.Etcd.DataDir + " --listen-peer-urls " + strings.Join(a.Etcd.ListenPeerURLs, ",")
 		if a.Etcd.WALDir != "" {
 			cmd += " --wal-dir " + a.Etcd.WALDir
 		}
-		for _, l := range a.Etcd.ListenPeerURLs {
-			cmd += " --listen-peer-urls " + l
+		if !a.Etcd.TokenIsDefault() {
+			cmd += " --initial-cluster-token " + a.Etcd.Token()
 		}
 	}
 	if a.Etcd.File == "" || a.Etcd.DiscoverySRV == "" {
 		cmd += " --discovery '" + a.Source + "'"
+	}
+	if a.Size > 0 {
+		cmd += " --size " + strconv.Itoa(a.Size)
+	}
+	if a.SelfIP.IsValid() {
+		cmd += " --self-ip " + a.SelfIP.String()
+	}
+	if a.SelfName != "" {
+		cmd += " --self-name " + a.SelfName
 	}
 	return []string{cmd}
 }

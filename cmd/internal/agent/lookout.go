@@ -13,7 +13,6 @@ import (
 
 	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/seed"
 )
 
 const (
@@ -141,10 +140,10 @@ func (a *agent) takeRecords() error {
 		return nil
 	}
 	found := a.lookout.fetch()
-	if found == nil || found.Self < 0 || !isEmpty(a.disk) {
+	if found == nil || found.Self < 0 || a.plan == nil || !isEmpty(a.disk) {
 		return nil
 	}
-	plan, err := seed.New(a.spec(*found))
+	plan, err := a.planFor(*found)
 	if err != nil {
 		return err
 	}
@@ -153,9 +152,6 @@ func (a *agent) takeRecords() error {
 		return nil
 	}
 	a.Log.Info("discovery answers something else now: planning again", zap.Int("members", len(plan.Members)), zap.String("member_id", plan.MemberID.String()))
-	if err := a.Etcd.CheckInitialCluster(confPeers(plan.Members)); err != nil {
-		return err
-	}
 	a.plan, a.asked, a.view, a.pause = plan, false, rendezvous.View{}, 0
 	if a.barrier != nil {
 		a.barrier.Replan(meetingPlan(plan))

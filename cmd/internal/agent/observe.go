@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,7 +34,7 @@ func (a *agent) observe(ctx context.Context) error {
 	case ctx.Err() != nil && !expired(ctx):
 		return fmt.Errorf("%w while waiting for the other members: %s", context.Cause(ctx), a.committed())
 	case ctx.Err() != nil:
-		return nil // a round that was cut off says nothing
+		return nil //nolint:nilerr // the time is up: a round that was cut off says nothing
 	}
 	a.view, a.asked = view, view.Fresh
 	a.certificates()
@@ -57,6 +56,7 @@ func (a *agent) lookAtDisk() error {
 		return err
 	}
 	first := a.state == nil
+	a.released = false // what this run has released is not there any more
 	a.take(state)
 	a.notice(state)
 	if first {
@@ -69,8 +69,9 @@ func (a *agent) lookAtDisk() error {
 // restart forgets what was decided for another directory, and answers nobody
 // until there is something to say again.
 func (a *agent) restart() error {
-	a.released, a.asked, a.view, a.records = false, false, rendezvous.View{}, RecordsUnasked
-	if !isEmpty(a.disk) {
+	a.seeded = a.seeded && a.plan != nil && a.state.ClusterID == a.plan.ClusterID
+	a.asked, a.view, a.records, a.remark, a.proof = false, rendezvous.View{}, RecordsUnasked, "", pendingProof{}
+	if a.stored || !isEmpty(a.disk) {
 		a.plan = nil
 	}
 	if a.barrier == nil {
@@ -140,16 +141,20 @@ func (a *agent) means(s *seed.State) Disk {
 // madeFor reports whether a seed of the first edition is one for this token: it
 // has no record, but its cluster ID is the one that etcd computes.
 func (a *agent) madeFor(s *seed.State) bool {
-	plan, err := a.planOf(s, a.Etcd.Token())
+	plan, err := seed.New(seed.Spec{
+		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(), Members: s.Members,
+		Self: s.Self.Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
+	})
 	return err == nil && plan.ClusterID == s.ClusterID
 }
 
-// planOf is the plan that a seeded directory was made for.
-func (a *agent) planOf(s *seed.State, token string) (*seed.Plan, error) {
-	return seed.New(seed.Spec{
-		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: token, Members: s.Members,
-		Self: s.Self.Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
-	})
+// planOf is what a directory with data says of its cluster, as a plan. Nothing is
+// checked: what stock etcd has stored need not be what a birth may have.
+func (a *agent) planOf(s *seed.State) *seed.Plan {
+	return &seed.Plan{
+		ClusterID: s.ClusterID, MemberID: s.MemberID, Self: *s.Self, Members: s.Members, Token: a.storedToken(),
+		DataDir: s.DataDir, WALDir: s.WALDir,
+	}
 }
 
 func (d Disk) String() string {
@@ -197,10 +202,14 @@ func (a *agent) certificates() {
 	}
 }
 
+// oldRound is when a round is too old to act on: it takes rendezvous.RoundTime
+// itself where a peer is silent.
+const oldRound = rendezvous.RoundTime + time.Second
+
 // stale reports that the last round began too long ago to act on: the process
 // may have slept in between. The round is made again then.
 func (a *agent) stale() bool {
-	return a.barrier != nil && bootTime()-a.began > rendezvous.RoundTime
+	return a.barrier != nil && bootTime()-a.began > oldRound
 }
 
 // ready reports whether a step may be made now: the directory is still what the
@@ -219,26 +228,6 @@ func (a *agent) committed() string {
 	}
 	return "nothing was written"
 }
-
-// expired reports whether --timeout has passed.
-func expired(ctx context.Context) bool {
-	return errors.Is(context.Cause(ctx), context.DeadlineExceeded)
-}
-
-// deadline bounds ctx by --timeout.
-func (a *agent) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
-	if a.Timeout <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeoutCause(ctx, a.Timeout, timeoutError{a.Timeout})
-}
-
-// timeoutError is the cause of a context whose --timeout has passed.
-type timeoutError struct{ after time.Duration }
-
-func (e timeoutError) Error() string { return "timeout of " + e.after.String() + " has passed" }
-
-func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // broken is the refusal for a directory that is not valid.
 func broken(s *seed.State) error {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -52,3 +53,23 @@ func (a *agent) tellWait(ctx context.Context, next time.Duration, w Wait) {
 	}
 	a.OnWait(w)
 }
+
+// expired reports whether --timeout has passed.
+func expired(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), context.DeadlineExceeded)
+}
+
+// deadline bounds ctx by --timeout.
+func (a *agent) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if a.Timeout <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, a.Timeout, timeoutError{a.Timeout})
+}
+
+// timeoutError is the cause of a context whose --timeout has passed.
+type timeoutError struct{ after time.Duration }
+
+func (e timeoutError) Error() string { return "timeout of " + e.after.String() + " has passed" }
+
+func (timeoutError) Unwrap() error { return context.DeadlineExceeded }

@@ -53,7 +53,7 @@ func discoveryFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "dns-server", Usage: "ask this server, `IP[:port]`, instead of those in resolv.conf; may be repeated", EnvVars: []string{"ETCDINIT_DNS_SERVER"}, Category: groupFind},
 		&cli.StringFlag{Name: "resolv-conf", Value: "/etc/resolv.conf", Usage: "`FILE` that names the DNS servers, read anew before each try", EnvVars: []string{"ETCDINIT_RESOLV_CONF"}, Category: groupFind},
 		pluginDirFlag(),
-		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "give up after `DURATION`; 0 waits for ever", EnvVars: []string{"ETCDINIT_TIMEOUT"}, Category: groupFind},
+		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "give up after `DURATION`; 0 = no limit", EnvVars: []string{"ETCDINIT_TIMEOUT"}, Category: groupFind},
 		&cli.StringFlag{Name: "self-ip", Usage: "this node's `IP` in the records, where it is on no interface (NAT, load balancer)", EnvVars: []string{"ETCDINIT_SELF_IP"}, Category: groupSelf},
 		&cli.StringFlag{Name: "self-name", Usage: "the member `NAME` of this node: no address is compared", EnvVars: []string{"ETCDINIT_SELF_NAME"}, Category: groupSelf},
 		&cli.StringFlag{Name: "interface", Usage: "only addresses of this network `INTERFACE` count", EnvVars: []string{"ETCDINIT_INTERFACE"}, Category: groupSelf},
@@ -62,8 +62,8 @@ func discoveryFlags() []cli.Flag {
 
 func seedFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "bootstrap-quorum", Value: agent.QuorumAll, Usage: "`all` members agree before any of them lets etcd start; none: seed without asking them", EnvVars: []string{"ETCDINIT_BOOTSTRAP_QUORUM"}, Category: groupSafe},
-		&cli.StringSliceFlag{Name: "without", Usage: "do not wait for member `NAME`, which has never run (up to a minority; if it has run, acknowledged writes can be lost)", Category: groupSafe},
+		&cli.StringFlag{Name: "bootstrap-quorum", Value: agent.QuorumAll, Usage: "`all` members agree on their disks before any of them lets etcd start; none: seed without asking them, with the cluster ID that etcd computes", EnvVars: []string{"ETCDINIT_BOOTSTRAP_QUORUM"}, Category: groupSafe},
+		&cli.StringSliceFlag{Name: "without", Usage: "leave member `NAME` out of the birth, even if it answers (up to a minority; the same on all other members); it joins later", Category: groupSafe},
 		&cli.StringFlag{Name: "owner", Usage: "`USER[:GROUP]` (names or numbers) of what is written (default: the data directory's owner)", EnvVars: []string{"ETCDINIT_OWNER"}, Category: groupOut},
 		&cli.StringFlag{Name: "env-file", Usage: "write what etcd must be told as a systemd EnvironmentFile", EnvVars: []string{"ETCDINIT_ENV_FILE"}, Category: groupOut},
 		&cli.StringFlag{Name: "config-out", Usage: "write etcd's configuration with the missing keys filled in to `FILE`", EnvVars: []string{"ETCDINIT_CONFIG_OUT"}, Category: groupOut},
@@ -153,7 +153,7 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 		errs = append(errs, errors.New("--size N is missing (or ETCDINIT_SIZE): SRV records do not say how many members are meant to be there, and a partial answer must never become a smaller cluster"))
 	}
 	if cfg.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("--timeout %s is negative; 0 waits for ever", cfg.Timeout))
+		errs = append(errs, fmt.Errorf("--timeout %s is negative; 0 = no limit", cfg.Timeout))
 	}
 	switch cfg.Quorum {
 	case "":

@@ -62,14 +62,15 @@ const (
 	lately = 3 * time.Second
 )
 
-// New makes a Barrier that answers nobody: for a command that only looks.
+// New makes a Barrier that answers nobody: for a command that only looks. It may
+// look only once, so it takes the time that its own URL needs to answer.
 func New(cfg Config) (*Barrier, error) {
 	m, err := cfg.TLS.load()
 	if err != nil {
 		return nil, err
 	}
 	b := &Barrier{
-		prober: prober{material: m, dial: cfg.Dial}, log: cfg.Log, still: cfg.Still, clock: cfg.Clock,
+		prober: prober{material: m, dial: cfg.Dial, patience: RoundTime}, log: cfg.Log, still: cfg.Still, clock: cfg.Clock,
 		news: make(chan struct{}, 1), wakes: rate.NewLimiter(rate.Every(wakeEvery), wakeBurst),
 		called: make(map[ID]call), heard: make(map[ID]time.Duration), told: make(map[ID]bool), came: make(chan struct{}, 1),
 	}
@@ -98,6 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Barrier, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.prober.patience = selfTime
 	b.server, err = serve(ctx, cfg.Listen, b.prober.material, b.answer, b.log)
 	if err != nil {
 		return nil, err
@@ -196,7 +198,7 @@ func (b *Barrier) Act(step func() error) error {
 func (b *Barrier) News() <-chan struct{} { return b.news }
 
 // answer tells a peer what this agent is, and remembers who came.
-func (b *Barrier) answer(c call, known bool) (*Answer, func()) {
+func (b *Barrier) answer(c call, known bool) (said *Answer, sent func()) {
 	b.acting.Lock()
 	defer b.acting.Unlock()
 	b.mu.Lock()
@@ -213,12 +215,12 @@ func (b *Barrier) answer(c call, known bool) (*Answer, func()) {
 		b.called[c.id], b.heard[c.id] = c, b.clock()
 		b.consider()
 	}
-	a := b.machine.Answer()
-	return &a, func() {
-		if known && b.machine.bound() {
+	a, tells := b.machine.Answer(), known && b.machine.bound()
+	return &a, func() { // later, without the locks
+		if tells {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.told[c.id] = b.told[c.id] || a.State == Committed || a.State == Released
+			b.told[c.id] = true
 			signal(b.came)
 		}
 	}
@@ -240,7 +242,7 @@ func (b *Barrier) consider() {
 		seen := k.last.Kind == Agent
 		c, called := b.called[k.member.ID]
 		all = all && (b.seenAt(k) >= mine || called && level(c.state, c.key) >= mine)
-		if called && !(seen && last.Nonce == c.nonce && last.State == c.state && key(last.Proposal) == c.key) {
+		if called && (!seen || last.Nonce != c.nonce || last.State != c.state || key(last.Proposal) != c.key) {
 			news = true
 			if c.state == Released {
 				all = true

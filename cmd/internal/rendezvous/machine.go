@@ -130,7 +130,7 @@ const (
 	Astray
 	// Differs is an agent with another plan.
 	Differs
-	// IsWaiting, IsPrepared, IsCommitted and IsReleased are agents with my plan.
+	// IsWaiting is an agent with my plan whose disk is empty.
 	IsWaiting
 	// IsPrepared is an agent whose disk has an ID.
 	IsPrepared
@@ -149,9 +149,9 @@ const (
 	// Removed is an etcd of my cluster whose members have published themselves
 	// and that does not list me.
 	Removed
-	// Mine, of my own URL only, is this very run.
+	// Mine is this very run; of my own URL only.
 	Mine
-	// Double, of my own URL only, is another run with my member ID.
+	// Double is another run with my member ID; of my own URL only.
 	Double
 )
 
@@ -271,6 +271,9 @@ func (m Machine) Replan(plan Plan) Machine {
 // Prepare says that the disk has an ID now.
 func (m Machine) Prepare(disk birth.DiskID) Machine {
 	m.State, m.Disk, m.fresh = Prepared, disk, false
+	if p := m.proposal(); p != nil {
+		m.proposed = roster(p) // peers hear of it from now on, and may bind to it
+	}
 	return m
 }
 
@@ -472,7 +475,7 @@ func (m Machine) proposal() []Seat {
 
 // reached returns the disk and the run at a member's URL; "" if there is none to
 // propose.
-func (m Machine) reached(id ID) (birth.DiskID, string) {
+func (m Machine) reached(id ID) (disk birth.DiskID, nonce string) {
 	for i := range m.peers {
 		k := &m.peers[i]
 		if k.member.ID != id {

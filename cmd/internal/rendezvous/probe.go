@@ -26,15 +26,17 @@ type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 type prober struct {
 	material *material
 	dial     DialFunc
+	// patience is how long a round that is complete waits for the sighting of my
+	// own URL.
+	patience time.Duration
 }
 
-// selfTime is how long a round that is complete waits for the sighting of my own
-// URL: where the network does not lead packets back to their sender (NAT without
-// hairpin), each would take all of RoundTime.
+// selfTime is the patience of an agent that makes round after round: where the
+// network does not lead packets back to their sender (NAT without hairpin), each
+// would take all of RoundTime.
 const selfTime = 20 * time.Millisecond
 
-// round asks every other member, and this one's own URL, at the same time. The
-// sighting of my own URL is only for words, so nobody waits for it for long.
+// round asks every other member, and this one's own URL, at the same time.
 func (p *prober) round(ctx context.Context, plan Plan, c call) Round {
 	ctx, cancel := context.WithTimeout(ctx, RoundTime)
 	defer cancel()
@@ -49,7 +51,7 @@ func (p *prober) round(ctx context.Context, plan Plan, c call) Round {
 	wg.Wait()
 	select {
 	case r.Self = <-own:
-	case <-time.After(selfTime):
+	case <-time.After(p.patience):
 	}
 	return r
 }

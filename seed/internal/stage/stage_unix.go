@@ -59,8 +59,12 @@ func stillAt(f *os.File, path string) bool {
 	return err == nil && os.SameFile(locked, named)
 }
 
-// Release gives the lock back.
-func (l *Lock) Release() error { return l.f.Close() }
+// Release gives the lock back. Closing alone would leave it to a child that is
+// being started at this moment.
+func (l *Lock) Release() error {
+	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN) //nolint:errcheck // without locks there is nothing to give back
+	return l.f.Close()
+}
 
 // OwnerOf returns who owns what info describes.
 func OwnerOf(info fs.FileInfo) (Owner, bool) {
@@ -83,7 +87,7 @@ func IDOf(info fs.FileInfo) ID {
 	if !ok {
 		return ID{}
 	}
-	return ID{uint64(st.Dev), uint64(st.Ino)} //nolint:gosec,unconvert // their types differ by platform
+	return ID{uint64(st.Dev), uint64(st.Ino)} //nolint:unconvert // their types differ by platform
 }
 
 // SameDevice tells whether two paths lie on one file system.
