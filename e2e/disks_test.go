@@ -295,7 +295,7 @@ func TestOneDirectoryTwice(t *testing.T) {
 		c.share(c.hosts[0], c.hosts[1])
 		var nodes []*node
 		for _, h := range c.hosts {
-			nodes = append(nodes, c.supervise(h, "3.7", 0, c.barrierArgs("--timeout", "15s")...))
+			nodes = append(nodes, c.supervise(h, "3.7", 0, c.barrierArgs("--timeout", "8s")...))
 		}
 		c.ended(nodes...)
 		for _, n := range nodes {
@@ -303,7 +303,7 @@ func TestOneDirectoryTwice(t *testing.T) {
 				t.Errorf("%s ended with %d, want 20: %s", n.Name, n.status, n.init.Log())
 			}
 			if n.status == 20 {
-				wantAll(t, "the refusal of "+n.Name, n.init.Log(), "m1 and m2 have one disk ID", c.preparedDisk(n.Host))
+				wantAll(t, "the refusal of "+n.Name, n.init.Log(), "have one disk ID", c.preparedDisk(n.Host))
 			}
 			c.wantUntouched(n.Host)
 		}
@@ -357,7 +357,7 @@ func TestVolumeLost(t *testing.T) {
 			}
 			m1 := c.hosts[0]
 			m1.Wipe(lost)
-			others := []*node{c.supervise(c.hosts[1], "3.6", 0, c.barrierArgs("--timeout", "12s")...), c.supervise(c.hosts[2], "3.6", 0, c.barrierArgs("--timeout", "12s")...)}
+			others := []*node{c.supervise(c.hosts[1], "3.6", 0, c.barrierArgs("--timeout", "5s")...), c.supervise(c.hosts[2], "3.6", 0, c.barrierArgs("--timeout", "5s")...)}
 			before := m1.Tree("data") + m1.Tree("wal")
 			r := m1.WantStatus(44, etcdinit, c.barrierArgs("--timeout", "5s")...)
 			wantAll(t, "the refusal", output(r), "nothing was changed")
