@@ -3,6 +3,7 @@ module github.com/etcdinit/etcdinit
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/miekg/dns v1.1.73
 	github.com/rogpeppe/go-internal v1.16.0

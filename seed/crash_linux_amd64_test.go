@@ -35,6 +35,8 @@ type scenario struct {
 	// bound: the step before was cut short when the seed was bound, in both
 	// directories.
 	bound bool
+	// settled: the seed of such a step has settled, but nothing has made that durable.
+	settled bool
 	// sparse: what happens within a staging directory is as in another scenario.
 	sparse bool
 	plain  bool // the file system's renames cannot refuse to replace
@@ -53,6 +55,8 @@ func scenarios() []scenario {
 		{layout: 1, do: stepBorn, sparse: true, plain: true},
 		{layout: 0, do: stepClean, bound: true},
 		{layout: 1, do: stepClean, bound: true},
+		{layout: 0, do: stepClean, bound: true, settled: true, sparse: true},
+		{layout: 1, do: stepClean, bound: true, settled: true, sparse: true},
 		{layout: 1, do: stepRelease},
 		{layout: 0, do: stepWithdraw},
 		{layout: 1, do: stepWithdraw},
@@ -66,6 +70,9 @@ func (sc scenario) name() string {
 	}
 	if sc.plain {
 		do += " without NOREPLACE"
+	}
+	if sc.settled {
+		do += " of a settled seed"
 	}
 	return do + ", " + crashLayouts[sc.layout].name
 }
@@ -135,6 +142,25 @@ func (sc scenario) arrange(t *testing.T) *attempt {
 		c.log()
 	}
 	return run
+}
+
+// settle moves what is bound to its place, and returns the calls that did it.
+func (a *attempt) settle(t *testing.T) (calls []*call) {
+	t.Helper()
+	if !a.settled {
+		return nil
+	}
+	for from, to := range map[string]string{
+		filepath.Join(a.Spec.DataDir, diskDir, string(a.disk), "member"):           filepath.Join(a.Spec.DataDir, "member"),
+		filepath.Join(a.Spec.WALDir, diskDir, string(a.disk), "wal", firstSegment): filepath.Join(a.Spec.WALDir, firstSegment),
+	} {
+		if a.Spec.WALDir == "" && !strings.HasSuffix(from, "member") {
+			continue
+		}
+		rename(t, from, to)
+		calls = append(calls, &call{nr: unix.SYS_RENAME, path: from, to: to})
+	}
+	return calls
 }
 
 // movedTo is the attempt with its directories below another root.
@@ -438,6 +464,7 @@ func TestCrash(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
+			run.settle(t)
 			whole := trace(t, run.helper, run.root, action{plain: sc.plain})
 			if whole.status != 0 {
 				t.Fatalf("without interruption: status %d: %s", whole.status, whole.stderr)
@@ -530,6 +557,7 @@ func (sc scenario) crashAt(t *testing.T, act action) {
 	t.Run(what, func(t *testing.T) {
 		t.Parallel()
 		run := sc.arrange(t)
+		run.settle(t)
 		before := snapshotTree(t, run.root, run.Spec)
 		got := trace(t, run.helper, run.root, act)
 		if !got.hit {

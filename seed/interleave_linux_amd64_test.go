@@ -278,8 +278,12 @@ func TestTwoSleepers(t *testing.T) {
 	}
 	short(t)
 	for _, sc := range []scenario{
-		{layout: 0, do: stepBorn}, {layout: 1, do: stepBorn},
-		{layout: 0, do: stepBorn, plain: true}, {layout: 1, do: stepBorn, plain: true},
+		{layout: 0, do: stepBorn},
+		{layout: 1, do: stepBorn},
+		{layout: 0, do: stepBorn, plain: true},
+		{layout: 1, do: stepBorn, plain: true},
+		{layout: 1},
+		{layout: 1, plain: true},
 	} {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
@@ -300,7 +304,9 @@ func (sc scenario) twoSleepers(t *testing.T, first, second string) {
 	t.Helper()
 	one := sc.arrange(t)
 	two := *one
-	two.Roster = rosterOf(t, one.Spec, one.disk, "b")
+	if sc.do == stepBorn {
+		two.Roster = rosterOf(t, one.Spec, one.disk, "b")
+	}
 	var gotTwo traced
 	asleep, over, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	start := func() {
@@ -327,6 +333,11 @@ func (sc scenario) twoSleepers(t *testing.T, first, second string) {
 	<-ended
 	if gotOne.status == 0 && gotTwo.status == 0 {
 		t.Error("both have committed")
+	}
+	if gotOne.status == 0 || gotTwo.status == 0 {
+		if st, err := seed.Verify(one.Spec.DataDir, one.Spec.WALDir, true); err != nil || st.Kind != seed.Valid {
+			t.Errorf("one has committed, but the directory is %+v, %v", st, err)
+		}
 	}
 	s := said{}
 	two.ended(t, s, gotTwo)

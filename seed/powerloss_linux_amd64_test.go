@@ -189,6 +189,9 @@ func TestPowerLoss(t *testing.T) {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
 			d := newDisk(t, run.root)
+			for _, c := range run.settle(t) {
+				d.replay(t, c)
+			}
 			whole := trace(t, run.helper, run.root, action{plain: sc.plain})
 			if whole.status != 0 {
 				t.Fatalf("status %d: %s", whole.status, whole.stderr)

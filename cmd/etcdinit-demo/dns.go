@@ -35,17 +35,18 @@ type dnsServer struct {
 
 // serveDNS starts the server on a free port.
 func serveDNS(zone records) (*dnsServer, error) {
-	packets, err := net.ListenPacket("udp4", "127.0.0.1:0") //nolint:noctx // a listener of its own life
+	// TCP first: connections of other programs use up its ports, not those of UDP.
+	stream, err := net.Listen("tcp4", "127.0.0.1:0") //nolint:noctx // a listener of its own life
 	if err != nil {
-		return nil, fmt.Errorf("no loopback UDP port for the DNS server: %w", err)
+		return nil, fmt.Errorf("no loopback TCP port for the DNS server: %w", err)
 	}
-	addr, err := netip.ParseAddrPort(packets.LocalAddr().String())
+	addr, err := netip.ParseAddrPort(stream.Addr().String())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, stream.Close())
 	}
-	stream, err := net.Listen("tcp4", addr.String()) //nolint:noctx // as above
+	packets, err := net.ListenPacket("udp4", addr.String()) //nolint:noctx // as above
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("no loopback TCP port for the DNS server: %w", err), packets.Close())
+		return nil, errors.Join(fmt.Errorf("no loopback UDP port for the DNS server: %w", err), stream.Close())
 	}
 	s := &dnsServer{addr: addr, zone: zone, asked: map[string]int{}}
 	handler := dns.HandlerFunc(s.answer)

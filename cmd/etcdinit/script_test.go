@@ -142,9 +142,10 @@ func serveZone(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	s.log = logFile
 	var listen net.ListenConfig
-	packets, err := listen.ListenPacket(context.Background(), "udp4", "127.0.0.1:0")
+	// TCP first: connections of other programs use up its ports, not those of UDP.
+	stream, err := listen.Listen(context.Background(), "tcp4", "127.0.0.1:0")
 	ts.Check(err)
-	stream, err := listen.Listen(context.Background(), "tcp4", packets.LocalAddr().String())
+	packets, err := listen.ListenPacket(context.Background(), "udp4", stream.Addr().String())
 	ts.Check(err)
 	var running sync.WaitGroup
 	failed := make(chan error, 2) // nil after a shutdown

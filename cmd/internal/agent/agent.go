@@ -128,6 +128,7 @@ type agent struct {
 
 	found   *Found     // discovery's last whole answer with this node in it; nil: none
 	plan    *seed.Plan // of an empty directory: what it would hold; of a pending one: what it holds
+	stored  bool       // plan is the directory's, not discovery's
 	records Records
 	other   error  // RecordsOther: the refusal; RecordsNobody: what discovery said
 	remark  string // for the message of a restart
@@ -186,7 +187,7 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return a.foretell(ctx, out)
 	}
 	if expired(ctx) && out.Step != StepRefuse && out.Step != StepKeep && out.Step != StepRevoke {
-		return true, a.tooLate(ctx)
+		return true, a.tooLate(ctx, out.Step)
 	}
 	switch out.Step {
 	case StepFind:

@@ -492,14 +492,17 @@ func releasedWith(v *rendezvous.PeerView, in *Input) bool {
 
 // awaited: what keeps an empty disk waiting.
 func awaited(v *rendezvous.PeerView, in *Input) bool {
-	if v.LeftOut {
-		return false
+	if in.Disk == DiskPrepared {
+		return !v.LeftOut && !v.Agreed
 	}
-	return !there(v, in) || in.Disk == DiskPrepared && !v.Agreed
+	return !v.LeftOut && !there(v, in)
 }
 
-// awaitedBound: what keeps a pending seed waiting.
-func awaitedBound(v *rendezvous.PeerView, in *Input) bool { return !v.Bound && !outside(v, in) }
+// awaitedBound: what keeps a pending seed waiting. One of the first edition has no
+// roster: it waits for any of its members.
+func awaitedBound(v *rendezvous.PeerView, in *Input) bool {
+	return !v.Bound && (in.View.Roster == nil || !outside(v, in))
+}
 
 // badWithout: more than a minority, or a name that is no other member's.
 func badWithout(in *Input) bool {

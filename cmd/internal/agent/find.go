@@ -50,24 +50,31 @@ func (a *agent) findPlan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	self := found.Peer()
-	if err = a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
-		return err
-	}
-	if err = a.Etcd.CheckAdvertise(len(found.Peers), self.PeerURLs, self.ClientURLs); err != nil {
-		return err
-	}
-	plan, err := seed.New(a.spec(found))
+	plan, err := a.planFor(found)
 	if err != nil {
 		return err
 	}
-	if err = a.Etcd.CheckInitialCluster(confPeers(plan.Members)); err != nil {
-		return err
-	}
-	a.found, a.plan = &found, plan
+	a.found, a.plan, a.stored = &found, plan, false
 	a.adviseOn(found, plan)
 	a.rehearse()
 	return nil
+}
+
+// planFor is what this member's directory will hold, by what was found. What etcd
+// would not start with is refused here.
+func (a *agent) planFor(found Found) (*seed.Plan, error) {
+	self := found.Peer()
+	if err := a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
+		return nil, err
+	}
+	if err := a.Etcd.CheckAdvertise(len(found.Peers), self.PeerURLs, self.ClientURLs); err != nil {
+		return nil, err
+	}
+	plan, err := seed.New(a.spec(found))
+	if err != nil {
+		return nil, err
+	}
+	return plan, a.Etcd.CheckInitialCluster(confPeers(plan.Members))
 }
 
 func (a *agent) spec(f Found) seed.Spec {
@@ -164,9 +171,9 @@ func (a *agent) findContradiction(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.plan, err = a.planOf(a.state, a.storedToken()); err != nil {
-		return err
-	}
+	a.plan = a.planOf(a.state)
+	a.stored = true
+	a.otherTokenUsed()
 	// Others may be waiting for a seed that is pending: nobody is waited for here.
 	patient := a.disk == DiskOurs
 	for asked := 0; ; asked++ {
@@ -201,6 +208,14 @@ func (a *agent) findContradiction(ctx context.Context) error {
 		}
 		a.records, a.other = RecordsOther, a.foreign(c, plan)
 		return nil
+	}
+}
+
+// otherTokenUsed warns of a token that is not the one that the data were made for.
+// It needs no discovery.
+func (a *agent) otherTokenUsed() {
+	if stored := a.storedToken(); stored != a.Etcd.Token() {
+		a.warn("initial-cluster-token is " + a.Etcd.Token() + ", the data were made for " + stored + ": etcd does not use it any more, and the cluster ID keeps other clusters out")
 	}
 }
 

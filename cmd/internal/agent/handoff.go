@@ -167,9 +167,6 @@ func (a *agent) differences(c seed.Comparison, plan *seed.Plan) {
 			len(a.state.Members), len(plan.Members), memberDiff(c)))
 		return
 	}
-	if c.TokenDiffers {
-		a.warn("initial-cluster-token is " + a.Etcd.Token() + ", the data were made for " + a.state.Record.Token + ": etcd does not use it any more, and the cluster ID keeps other clusters out")
-	}
 	stored := etcdconf.Stored{Name: self.Name, PeerURLs: self.PeerURLs, ClientURLs: self.ClientURLs, Members: confPeers(a.state.Members)}
 	for _, d := range a.Etcd.Differences(stored) {
 		a.warn(d.String())

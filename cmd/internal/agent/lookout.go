@@ -13,7 +13,6 @@ import (
 
 	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
 	"github.com/etcdinit/etcdinit/discovery"
-	"github.com/etcdinit/etcdinit/seed"
 )
 
 const (
@@ -115,16 +114,17 @@ func (l *lookout) stop() {
 	<-l.done
 }
 
-// askRecords has the records looked up again where a peer does not answer as an
-// agent or an etcd of my plan does: DNS may still be spreading, or a member has
-// moved.
+// askRecords has the records looked up again where a peer is not what this agent
+// needs it to be: silent, with another plan, or with another proposal or roster.
+// DNS may still be spreading, or a member has moved: two machines can be one
+// member, each for those whose resolver names it.
 func (a *agent) askRecords() {
 	for i := range a.view.Peers {
 		p := &a.view.Peers[i]
 		switch {
 		case p.Called:
 			a.lookout.due(lookAtOnce)
-		case !p.Now.Agrees() && !p.Bound && !p.LeftOut:
+		case !p.Agreed && !p.Bound && !p.LeftOut:
 			a.lookout.due(lookAgain)
 		}
 	}
@@ -140,10 +140,10 @@ func (a *agent) takeRecords() error {
 		return nil
 	}
 	found := a.lookout.fetch()
-	if found == nil || found.Self < 0 || !isEmpty(a.disk) {
+	if found == nil || found.Self < 0 || a.plan == nil || !isEmpty(a.disk) {
 		return nil
 	}
-	plan, err := seed.New(a.spec(*found))
+	plan, err := a.planFor(*found)
 	if err != nil {
 		return err
 	}
@@ -152,9 +152,6 @@ func (a *agent) takeRecords() error {
 		return nil
 	}
 	a.Log.Info("discovery answers something else now: planning again", zap.Int("members", len(plan.Members)), zap.String("member_id", plan.MemberID.String()))
-	if err := a.Etcd.CheckInitialCluster(confPeers(plan.Members)); err != nil {
-		return err
-	}
 	a.plan, a.asked, a.view, a.pause = plan, false, rendezvous.View{}, 0
 	if a.barrier != nil {
 		a.barrier.Replan(meetingPlan(plan))

@@ -43,7 +43,11 @@ func (a *agent) meet(ctx context.Context) error {
 			return rendezvous.New(cfg)
 		}
 	} else if !isEmpty(a.disk) || a.disk == DiskPrepared {
-		if err := seed.Confirm(a.state); err != nil { // durable before it is said
+		err := seed.Confirm(a.state) // durable before it is said
+		if err != nil && meanwhile(err) {
+			return a.again(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -59,6 +63,21 @@ func (a *agent) meet(ctx context.Context) error {
 		a.met = time.Now()
 	}
 	return nil
+}
+
+// again looks at a directory anew that another process is changing: what that one
+// has not finished is finished or removed.
+func (a *agent) again(ctx context.Context) error {
+	if err := a.sleep(ctx, minRecheck, Wait{For: "the data directory to rest", Cause: "another process changes it"}); err != nil && !expired(ctx) {
+		return a.interrupted(err)
+	}
+	if err := a.sweep(); err != nil {
+		return err
+	}
+	if err := a.changed(); err != nil {
+		return err
+	}
+	return a.restart()
 }
 
 // taken waits for a listen address, unless an etcd has it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -55,6 +56,7 @@ func (a *agent) lookAtDisk() error {
 		return err
 	}
 	first := a.state == nil
+	a.released = false // what this run has released is not there any more
 	a.take(state)
 	a.notice(state)
 	if first {
@@ -67,8 +69,9 @@ func (a *agent) lookAtDisk() error {
 // restart forgets what was decided for another directory, and answers nobody
 // until there is something to say again.
 func (a *agent) restart() error {
-	a.released, a.asked, a.view, a.records = false, false, rendezvous.View{}, RecordsUnasked
-	if !isEmpty(a.disk) {
+	a.seeded = a.seeded && a.plan != nil && a.state.ClusterID == a.plan.ClusterID
+	a.asked, a.view, a.records, a.remark, a.proof = false, rendezvous.View{}, RecordsUnasked, "", pendingProof{}
+	if a.stored || !isEmpty(a.disk) {
 		a.plan = nil
 	}
 	if a.barrier == nil {
@@ -138,16 +141,20 @@ func (a *agent) means(s *seed.State) Disk {
 // madeFor reports whether a seed of the first edition is one for this token: it
 // has no record, but its cluster ID is the one that etcd computes.
 func (a *agent) madeFor(s *seed.State) bool {
-	plan, err := a.planOf(s, a.Etcd.Token())
+	plan, err := seed.New(seed.Spec{
+		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(), Members: s.Members,
+		Self: s.Self.Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
+	})
 	return err == nil && plan.ClusterID == s.ClusterID
 }
 
-// planOf is the plan that a seeded directory was made for.
-func (a *agent) planOf(s *seed.State, token string) (*seed.Plan, error) {
-	return seed.New(seed.Spec{
-		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: token, Members: s.Members,
-		Self: s.Self.Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
-	})
+// planOf is what a directory with data says of its cluster, as a plan. Nothing is
+// checked: what stock etcd has stored need not be what a birth may have.
+func (a *agent) planOf(s *seed.State) *seed.Plan {
+	return &seed.Plan{
+		ClusterID: s.ClusterID, MemberID: s.MemberID, Self: *s.Self, Members: s.Members, Token: a.storedToken(),
+		DataDir: s.DataDir, WALDir: s.WALDir,
+	}
 }
 
 func (d Disk) String() string {
@@ -195,10 +202,14 @@ func (a *agent) certificates() {
 	}
 }
 
+// oldRound is when a round is too old to act on: it takes rendezvous.RoundTime
+// itself where a peer is silent.
+const oldRound = rendezvous.RoundTime + time.Second
+
 // stale reports that the last round began too long ago to act on: the process
 // may have slept in between. The round is made again then.
 func (a *agent) stale() bool {
-	return a.barrier != nil && bootTime()-a.began > rendezvous.RoundTime
+	return a.barrier != nil && bootTime()-a.began > oldRound
 }
 
 // ready reports whether a step may be made now: the directory is still what the

@@ -89,9 +89,19 @@ func (a *agent) over(ctx context.Context) error {
 	return fmt.Errorf("%w while waiting for the other members: %s", context.Cause(ctx), a.committed())
 }
 
-// tooLate is how a run ends whose time ran out between two steps.
-func (a *agent) tooLate(ctx context.Context) error {
-	return &exit.Error{Status: exit.Disagree, Reason: "timeout", Msg: context.Cause(ctx).Error() + ": the members were about to agree; " + a.committed()}
+// tooLate is how a run ends whose time ran out before a step.
+func (a *agent) tooLate(ctx context.Context, step Step) error {
+	what := "release the seed"
+	switch step {
+	case StepFind:
+		what = "ask discovery"
+	case StepMeet, StepProbe:
+		what = "ask the other members"
+	case StepPrepare, StepCommit, StepSeedAlone:
+		what = "write the seed"
+	case StepWait, StepRelease, StepRevoke, StepKeep, StepRefuse:
+	}
+	return &exit.Error{Status: exit.Disagree, Reason: "timeout", Msg: context.Cause(ctx).Error() + " before there was time to " + what + "; " + a.committed()}
 }
 
 // packageDefault is the refusal for the one-member localhost cluster that a

@@ -72,8 +72,8 @@ func (a *agent) seedAlone(ctx context.Context, out Outcome) error {
 	if err := a.write(ctx, plan); err != nil {
 		return err
 	}
-	if a.disk != DiskOurs {
-		return a.restart()
+	if a.disk != DiskOurs || a.state.ClusterID != plan.ClusterID {
+		return a.restart() // somebody else was at work
 	}
 	a.records = RecordsMine
 	return nil
@@ -88,7 +88,7 @@ func (a *agent) write(ctx context.Context, plan *seed.Plan) error {
 		a.plan, a.seeded = plan, true
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		if expired(ctx) {
-			return a.tooLate(ctx)
+			return a.tooLate(ctx, StepCommit)
 		}
 		return a.interrupted(err) // once it commits, it finishes
 	case !meanwhile(err):
@@ -122,11 +122,14 @@ func (a *agent) release(out Outcome) error {
 		}
 		return err
 	}
+	cluster := a.state.ClusterID
 	a.released = true
 	if err := a.changed(); err != nil {
 		return err
 	}
-	if a.disk != DiskReleased {
+	if a.disk != DiskReleased || a.state.ClusterID != cluster {
+		a.released = false
+		a.take(a.state)
 		return a.restart()
 	}
 	a.Log.Info("released: etcd may start", zap.String("rule", string(out.Rule)), zap.String("dir", a.state.DataDir))

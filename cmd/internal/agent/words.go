@@ -156,7 +156,7 @@ func (a *agent) ownWords() string {
 		return fmt.Sprintf("at this member's own peer URL %s answers an agent with another plan (from %s): another node has its address", url, last.Addr)
 	case rendezvous.Silent, rendezvous.Unknown, rendezvous.IsWaiting, rendezvous.IsPrepared, rendezvous.IsCommitted, rendezvous.IsReleased:
 	}
-	if a.reached() {
+	if a.reached() || a.dry || a.disk == DiskFirst { // the last two do not answer there
 		return ""
 	}
 	return fmt.Sprintf("this member's own peer URL %s does not lead to it: %s (does its name resolve to this node, and does listen-peer-urls cover it? Behind NAT without hairpin that is normal)", url, last.Detail)

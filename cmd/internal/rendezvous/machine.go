@@ -271,6 +271,9 @@ func (m Machine) Replan(plan Plan) Machine {
 // Prepare says that the disk has an ID now.
 func (m Machine) Prepare(disk birth.DiskID) Machine {
 	m.State, m.Disk, m.fresh = Prepared, disk, false
+	if p := m.proposal(); p != nil {
+		m.proposed = roster(p) // peers hear of it from now on, and may bind to it
+	}
 	return m
 }
 

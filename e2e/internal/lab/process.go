@@ -146,6 +146,15 @@ func (p *Proc) Running() bool {
 	}
 }
 
+// Done is closed when the process has ended.
+func (p *Proc) Done() <-chan struct{} { return p.done }
+
+// Status is how the process ended, -1 for a signal. It waits for the end.
+func (p *Proc) Status() int {
+	<-p.done
+	return p.cmd.ProcessState.ExitCode()
+}
+
 // Kill is kill -9; it returns when the process is gone.
 func (p *Proc) Kill() { p.Signal(syscall.SIGKILL); <-p.done }
 
