@@ -77,6 +77,9 @@ type State struct {
 	RecordProblem string `json:"recordProblem,omitempty"`
 	// Sight is what the directory was when it was examined (see Look).
 	Sight Sight `json:"-"`
+	// Withdrawn are the clusters of seeds that Withdraw has moved aside here: this
+	// disk was bound to them and was never released.
+	Withdrawn []types.ID `json:"withdrawn,omitempty"`
 	// PackageDefault: a one-member cluster on localhost, as a distribution's
 	// package starts it at install.
 	PackageDefault bool `json:"packageDefault,omitempty"`

@@ -6,7 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
+	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
@@ -162,4 +165,18 @@ func (w *withdrawal) move(dir, path string, own func(moved string) bool) error {
 	}
 	w.aside = append(w.aside, target)
 	return errors.Join(stage.SyncDir(target), stage.SyncDir(dir))
+}
+
+// withdrawn lists the clusters of the seeds that were moved aside among paths,
+// whole: an aside that is still empty was begun and not done.
+func withdrawn(paths []string) (ids []types.ID) {
+	for _, path := range paths {
+		text, ok := strings.CutPrefix(filepath.Base(path), asidePrefix)
+		text, _, _ = strings.Cut(text, "-") // a number follows where there are several
+		id, err := types.IDFromString(text)
+		if ok && err == nil && exists(filepath.Join(path, recordFileName)) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

@@ -140,6 +140,7 @@ type agent struct {
 	view     rendezvous.View
 	asked    bool          // view is of a round since the last step
 	began    time.Duration // when that round began, since boot
+	tries    int           // of a directory that another etcdinit has locked
 	pause    time.Duration // the last wait for news
 	proof    pendingProof  // for the words of a roster that cannot be completed
 }
@@ -199,7 +200,7 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	case StepWait:
 		return false, a.wait(ctx, out)
 	case StepPrepare:
-		return false, a.hushed(a.prepare)
+		return false, a.hushed(func() error { return a.prepare(ctx) })
 	case StepCommit:
 		return false, a.hushed(func() error { return a.commit(ctx) })
 	case StepSeedAlone:

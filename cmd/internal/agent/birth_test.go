@@ -230,7 +230,7 @@ func TestPlansDiffer(t *testing.T) {
 func TestTokensDiffer(t *testing.T) {
 	t.Parallel()
 	nodes := newLab(t, 2).nodes(t)
-	nodes[1].flags = append(nodes[1].flags, flag("initial-cluster-token", "another"))
+	nodes[1].flags = append(nodes[1].flags, etcdFlag("initial-cluster-token", "another"))
 	list := startAll(t, nodes)
 	list[0].sees("m2 plans another cluster", "another initial-cluster-token")
 	list[1].sees("m1 plans another cluster", "another initial-cluster-token")

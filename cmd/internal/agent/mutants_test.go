@@ -29,8 +29,8 @@ func atPeers(change func(w *world, h *simHost, v *rendezvous.View, p *rendezvous
 	}}
 }
 
-// without is the table without some rows.
-func without(names ...Rule) rules {
+// lacking is the table without some rows.
+func lacking(names ...Rule) rules {
 	return rules{rows: slices.DeleteFunc(table(), func(r row) bool { return slices.Contains(names, r.rule) })}
 }
 
@@ -72,13 +72,13 @@ func mutants() []mutant {
 		{"1: only an etcd of my birth counts", "etcd started early, of another birth", atPeers(func(_ *world, _ *simHost, _ *view, p *peer) {
 			p.Counted = p.Counted || p.Now == rendezvous.Runs
 		})},
-		{"1: one disk ID twice", "one disk ID twice", without(RuleShared)},
-		{"1: a copy of my disk was bound", "a copy of a prepared disk", without(RuleCopied)},
-		{"1: born without this disk", "--without is the same", without(RuleBornWithout)},
+		{"1: one disk ID twice", "one disk ID twice", lacking(RuleShared)},
+		{"1: a copy of my disk was bound", "a copy of a prepared disk", lacking(RuleCopied)},
+		{"1: born without this disk", "--without is the same", lacking(RuleBornWithout)},
 		{"1: all are there before the disk has its ID", "a late third", atPeers(func(_ *world, _ *simHost, _ *view, p *peer) {
 			p.LeftOut = p.LeftOut || p.Now == rendezvous.Silent
 		})},
-		{"1: without an ID nothing is bound", "first boot", without(RuleAllThere)},
+		{"1: without an ID nothing is bound", "first boot", lacking(RuleAllThere)},
 		{"1: --without is compared", "--without differs", atPeers(func(_ *world, _ *simHost, v *view, p *peer) {
 			if p.Now != rendezvous.IsPrepared {
 				return
@@ -93,7 +93,7 @@ func mutants() []mutant {
 		{"1: --without leaves out one that answers", "--without is the same", atPeers(func(_ *world, _ *simHost, _ *view, p *peer) {
 			p.LeftOut = p.LeftOut && p.Now == rendezvous.Silent
 		})},
-		{"1: --without is a minority of others", "--without is wrong", without(RuleWithout)},
+		{"1: --without is a minority of others", "--without is wrong", lacking(RuleWithout)},
 
 		// Rule 2.
 		{"2: a seed is not bound again", "a commit that was frozen", rules{bindTwice: true}},
@@ -119,18 +119,18 @@ func mutants() []mutant {
 		{"3: what is known stays known", "what is known stays known", atPeers(func(_ *world, _ *simHost, _ *view, p *peer) {
 			p.Bound = p.Bound && p.Now != rendezvous.Silent
 		})},
-		{"3: all bound releases", "first boot", without(RuleAllBound)},
-		{"3: a released peer releases", "a peer is released", without(RuleReleased)},
-		{"3: an etcd that waits for me releases", "my cluster waits for me", without(RuleUnstarted)},
+		{"3: all bound releases", "first boot", lacking(RuleAllBound)},
+		{"3: a released peer releases", "a peer is released", lacking(RuleReleased)},
+		{"3: an etcd that waits for me releases", "my cluster waits for me", lacking(RuleUnstarted)},
 		{"3: one list is not enough", "the boot window", atPeers(func(_ *world, _ *simHost, _ *view, p *peer) { p.Firm = true })},
-		{"3: somebody ran as me", "the boot window", without(RuleReplaced)},
-		{"3: removed meanwhile", "removed meanwhile", without(RuleRemoved)},
+		{"3: somebody ran as me", "the boot window", lacking(RuleReplaced)},
+		{"3: removed meanwhile", "removed meanwhile", lacking(RuleRemoved)},
 		{"3: another cluster does not release", "another birth runs", rules{sight: func(_ *world, h *simHost, s *sight) {
 			if s.Kind == rendezvous.Etcd && h.machine.State == rendezvous.Committed {
 				s.ClusterID = h.machine.ClusterID
 			}
 		}}},
-		{"3: another cluster is told", "a survivor called empty, and a new birth", without(RuleOtherRuns)},
+		{"3: another cluster is told", "a survivor called empty, and a new birth", lacking(RuleOtherRuns)},
 		{"3: an etcd that lists nobody says nothing", "the boot window", atPeers(func(w *world, _ *simHost, _ *view, p *peer) {
 			if p.Now == rendezvous.Vague || p.Now == rendezvous.Unstarted {
 				p.Now, p.Firm = rendezvous.Unstarted, true
@@ -144,7 +144,7 @@ func mutants() []mutant {
 		{"4: no step on an old round", "a release on an old round", rules{oldRounds: true}},
 		{"4: the mark is removed through a handle", "a release that was frozen, of another directory", rules{releaseByPath: true}},
 		{"4: one more look after the release", "a release that is contradicted", rules{noLastLook: true}},
-		{"4: a contradiction puts the mark back", "a release that is contradicted", without(RuleContradicted)},
+		{"4: a contradiction puts the mark back", "a release that is contradicted", lacking(RuleContradicted)},
 		{"4: a twin at my own URL is a contradiction", "a twin at my own URL", rules{view: func(_ *world, _ *simHost, v *view) {
 			if v.Self == rendezvous.Double {
 				v.Self = rendezvous.Mine
@@ -158,7 +158,7 @@ func mutants() []mutant {
 		}}},
 
 		// Rule 5.
-		{"5: an empty disk and a running cluster", "a disk lost after the birth", without(RuleRunning, RuleBornWithout)},
+		{"5: an empty disk and a running cluster", "a disk lost after the birth", lacking(RuleRunning, RuleBornWithout)},
 		{"5: an etcd at my own URL too", "an etcd at my own URL", rules{view: func(_ *world, _ *simHost, v *view) {
 			if v.Self.Etcd() {
 				v.Self = rendezvous.Silent
@@ -189,9 +189,9 @@ func mutants() []mutant {
 				s.Kind, s.Answer = rendezvous.Agent, rendezvous.Answer{Digest: w.plans[h.plan].Digest, MemberID: s.Peer, State: rendezvous.Waiting, Nonce: "?"}
 			}
 		}}},
-		{"a pending seed of another token is foreign", "another token", without(RuleOtherToken)},
-		{"a disk with one side lost is damaged", "one side of a separate wal-dir", without(RuleDamaged)},
-		{"a copy of a machine that runs", "a copy of a machine that runs", without(RuleNobodyTwice)},
+		{"a pending seed of another token is foreign", "another token", lacking(RuleOtherToken)},
+		{"a disk with one side lost is damaged", "one side of a separate wal-dir", lacking(RuleDamaged)},
+		{"a copy of a machine that runs", "a copy of a machine that runs", lacking(RuleNobodyTwice)},
 		{"a run that begins anew has another nonce", "a copy of a prepared disk", rules{answer: func(_ *world, _ *simHost, a *rendezvous.Answer) {
 			a.Nonce = "same"
 			for i := range a.Proposal {
@@ -249,7 +249,7 @@ func TestMutantsRows(t *testing.T) {
 	for _, r := range table() {
 		t.Run(string(r.rule), func(t *testing.T) {
 			t.Parallel()
-			m := without(r.rule)
+			m := lacking(r.rule)
 			wrong := ""
 			for _, stride := range []int{100_003, 499} {
 				wrong = cmp.Or(wrong, first(product.some(m.rows, 0, stride, make(map[Rule]int))))

@@ -351,9 +351,9 @@ func frozenHandle(s *script) {
 	}
 }
 
-// oldRound: a release on a round that is long ago. Meanwhile a copy of the disk
+// agedRound: a release on a round that is long ago. Meanwhile a copy of the disk
 // was released and has run.
-func oldRound(s *script) {
+func agedRound(s *script) {
 	s.twice().boot(0, 1, 2).bound(0, 1, 2)
 	s.w.left.slow = 1
 	s.do(move{mHold, 0, 0}, move{mTake, 0, 0}, move{mRestore, 3, 0})
@@ -782,7 +782,7 @@ func scripts() []namedScript {
 		{"a release that was frozen", frozenRelease},
 		{"a commit that was frozen", frozenCommit},
 		{"a release that was frozen, of another directory", frozenHandle},
-		{"a release on an old round", oldRound},
+		{"a release on an old round", agedRound},
 		{"a release that is contradicted", contradicted},
 		{"a twin at my own URL", twinRuns},
 		{"a copy of a prepared disk", copyPrepared},

@@ -252,7 +252,7 @@ func TestListenAddressTaken(t *testing.T) {
 	t.Run("none there", func(t *testing.T) {
 		t.Parallel()
 		n := newLab(t, 2).node(t, "m1")
-		n.flags = append(n.flags, flag("listen-peer-urls", "http://192.0.2.77:"+strconv.Itoa(int(n.port))))
+		n.flags = append(n.flags, etcdFlag("listen-peer-urls", "http://192.0.2.77:"+strconv.Itoa(int(n.port))))
 		n.start(t).refused(exit.Config, "listen-peer-urls", "cannot answer the peers", "192.0.2.77")
 	})
 }

@@ -16,8 +16,8 @@ import (
 const proofTime = time.Second
 
 // pendingProof shows that no write can have been acknowledged under a roster:
-// so many of its disks were never released that the rest is no quorum, and
-// nobody of it is silent. It takes two looks, and the same runs in both.
+// so many of its disks are pending, or were withdrawn while they were, that the
+// rest is no quorum, and nobody of it is silent. It takes two looks, and the same runs in both.
 type pendingProof struct {
 	members int
 	first   map[rendezvous.ID]string // the runs that answered pending at the first look
@@ -37,11 +37,14 @@ func (p *pendingProof) look(v *rendezvous.View, now time.Duration) {
 			continue
 		}
 		switch peer.Now {
-		case rendezvous.IsCommitted:
-			if peer.Last.Answer.Roster.Equal(v.Roster) {
+		case rendezvous.IsWaiting, rendezvous.IsPrepared: // another disk: the roster's one is lost, elsewhere, or withdrawn
+			if slices.Contains(peer.Last.Answer.Withdrawn, v.ClusterID) {
 				runs[peer.Member.ID] = peer.Last.Answer.Nonce
 			}
-		case rendezvous.IsWaiting, rendezvous.IsPrepared: // another disk: the roster's one is lost, or elsewhere
+		case rendezvous.IsCommitted:
+			if peer.Last.Answer.Roster.Equal(v.Roster) || slices.Contains(peer.Last.Answer.Withdrawn, v.ClusterID) {
+				runs[peer.Member.ID] = peer.Last.Answer.Nonce
+			}
 		case rendezvous.Silent, rendezvous.Unknown, rendezvous.Astray, rendezvous.Differs, rendezvous.IsReleased, rendezvous.Runs,
 			rendezvous.Vague, rendezvous.Unstarted, rendezvous.Started, rendezvous.Removed, rendezvous.Mine, rendezvous.Double:
 			p.missing = peer.Member.Name + " is " + peer.Now.String()

@@ -40,6 +40,8 @@ type Answer struct {
 	// Proposal is there in Prepared, unless a seat is missing.
 	Proposal []Seat   `json:"proposal,omitempty"`
 	Without  []string `json:"without,omitempty"` // names
+	// Withdrawn are clusters that the disk was bound to and never released for.
+	Withdrawn []ID `json:"withdrawn,omitempty"`
 	// ClusterID and Roster are there from Committed on.
 	ClusterID ID           `json:"clusterID,omitempty"`
 	Roster    birth.Roster `json:"roster,omitempty"`
@@ -102,10 +104,13 @@ func (a Answer) check() error {
 		return errors.New("answer with a roster that names another disk for its sender")
 	case bound && text(a.Roster.ClusterID(a.Digest)) != a.ClusterID:
 		return errors.New("answer with a cluster ID that is not its roster's")
-	case len(a.Members) > maxMembers, len(a.Roster) > maxMembers, len(a.Proposal) > maxMembers, len(a.Without) > maxMembers:
+	case len(a.Members) > maxMembers, len(a.Roster) > maxMembers, len(a.Proposal) > maxMembers, len(a.Without) > maxMembers, len(a.Withdrawn) > maxMembers:
 		return fmt.Errorf("answer with more than %d members", maxMembers)
 	}
 	texts := append([]string{a.Digest, a.Nonce}, a.Without...)
+	if slices.ContainsFunc(a.Withdrawn, func(id ID) bool { return !id.valid() }) {
+		return errors.New("answer with a withdrawn cluster that has no ID")
+	}
 	for _, m := range a.Members {
 		if !m.ID.valid() || len(m.PeerURLs) > maxMembers {
 			return errors.New("answer with a member that has no ID")
