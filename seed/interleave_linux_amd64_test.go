@@ -182,10 +182,11 @@ func TestSleeper(t *testing.T) {
 		{layout: 1, do: stepWithdraw},
 		{layout: 0, do: stepRelease},
 		{layout: 1},
+		{layout: 1, plain: true},
 	} {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
-			for _, key := range sleepsAt(trace(t, run.helper, run.root, action{unlocked: true}).calls, false) {
+			for _, key := range sleepsAt(trace(t, run.helper, run.root, action{unlocked: true, plain: sc.plain}).calls, false) {
 				for _, m := range meanwhiles() {
 					t.Run(m.name+" at "+key, func(t *testing.T) {
 						t.Parallel()
@@ -204,7 +205,7 @@ func (sc scenario) sleeper(t *testing.T, key string, m meanwhile) {
 		s.look(t, run.Spec)
 	}
 	d := run.disk
-	got := trace(t, run.helper, run.root, action{key: key, unlocked: true, pause: func() {
+	got := trace(t, run.helper, run.root, action{key: key, unlocked: true, plain: sc.plain, pause: func() {
 		back := hide(t, run.Spec)
 		if d == "" {
 			d = seed.DiskID(strings.Repeat("5", 32))
