@@ -225,8 +225,13 @@ func (sc scenario) sleeper(t *testing.T, key string, m meanwhile) {
 // ended checks the end of a run that others have interfered with.
 func (a *attempt) ended(t *testing.T, s said, got traced) {
 	t.Helper()
-	if got.status != 0 && got.status != 10+int(seed.Busy) && got.status != 10+int(seed.Write) {
+	if got.status != 0 && got.status != 10+int(seed.Busy) && (got.status != 10+int(seed.Write) || a.Do == stepBorn || a.Do == stepRelease) {
 		t.Errorf("status %d: %s", got.status, got.stderr)
+	}
+	if got.status == 0 && a.Do == stepRelease {
+		if st := mustInspect(t, a.Spec); st.Kind != seed.Valid || st.Pending || st.Record == nil || st.Record.DiskID != a.disk {
+			t.Errorf("it has released the seed of disk %s, but the directory is %+v", a.disk, st)
+		}
 	}
 	if got.status == 0 && a.Do == stepBorn {
 		st := mustInspect(t, a.Spec)
