@@ -76,8 +76,17 @@ func explainClean(dirs layout, err error) error {
 	return &Error{Kind: Write, Msg: "cannot remove what an earlier run left in " + dirs.data, Err: err}
 }
 
-// clean is Clean under the locks.
-func clean(dirs layout) (removed []string, err error) {
+// clean is Clean under the locks. Where there are none, another run may be at work:
+// what was there a moment ago is gone, or what was not is there.
+func clean(dirs layout) ([]string, error) {
+	removed, err := cleanFound(dirs)
+	if _, known := errors.AsType[*Error](err); !known && (errors.Is(err, fs.ErrNotExist) || notEmpty(err)) {
+		err = &Error{Kind: Busy, Msg: "another etcdinit is working in " + dirs.data, Err: err}
+	}
+	return removed, err
+}
+
+func cleanFound(dirs layout) (removed []string, err error) {
 	st, fd, err := examine(dirs)
 	if err != nil {
 		return nil, err
