@@ -141,6 +141,7 @@ type agent struct {
 	asked    bool          // view is of a round since the last step
 	began    time.Duration // when that round began, since boot
 	pause    time.Duration // the last wait for news
+	locked   time.Time     // since when another process holds the directory; zero: none does
 	proof    pendingProof  // for the words of a roster that cannot be completed
 }
 
@@ -199,11 +200,11 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	case StepWait:
 		return false, a.wait(ctx, out)
 	case StepPrepare:
-		return false, a.hushed(a.prepare)
+		return false, a.held(ctx, a.hushed(a.prepare))
 	case StepCommit:
-		return false, a.hushed(func() error { return a.commit(ctx) })
+		return false, a.held(ctx, a.hushed(func() error { return a.commit(ctx) }))
 	case StepSeedAlone:
-		return false, a.seedAlone(ctx, out)
+		return false, a.held(ctx, a.seedAlone(ctx, out))
 	case StepRelease:
 		return false, a.hushed(func() error { return a.release(out) })
 	case StepRevoke:
