@@ -29,9 +29,10 @@ func Clean(dataDir, walDir string) ([]string, error) {
 		return nil, err
 	}
 	var held locks
-	_, err = held.acquire(dirs.data)
-	if err == nil && dirs.separate && exists(dirs.wal) {
-		_, err = held.acquire(dirs.wal)
+	for _, dir := range dirs.all() {
+		if err == nil && exists(dir) { // one of two volumes may be lost
+			_, err = held.acquire(dir)
+		}
 	}
 	var removed []string
 	if err == nil {

@@ -141,8 +141,8 @@ type agent struct {
 	asked    bool          // view is of a round since the last step
 	began    time.Duration // when that round began, since boot
 	pause    time.Duration // the last wait for news
-	locked   time.Time     // since when another process holds the directory; zero: none does
 	proof    pendingProof  // for the words of a roster that cannot be completed
+	locked   time.Time     // since when another etcdinit works in the directory
 }
 
 func newAgent(cfg Config) *agent {
@@ -168,14 +168,23 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 	ctx, cancel := a.deadline(ctx)
 	defer cancel()
 	defer func() { err = a.close(err) }()
-	if err = a.sweep(); err != nil {
-		return nil, err
+	for err = a.sweep(); err != nil; err = a.sweep() {
+		if err = a.elbow(ctx, err); err != nil {
+			return nil, err
+		}
 	}
 	for done := false; !done; {
 		if err = a.observe(ctx); err != nil {
 			return nil, err
 		}
-		if done, err = a.act(ctx, Decide(a.input(expired(ctx)))); err != nil {
+		done, err = a.act(ctx, Decide(a.input(expired(ctx))))
+		switch {
+		case err == nil:
+			a.locked = time.Time{}
+		case seed.Locked(err):
+			done, err = false, a.elbow(ctx, err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -200,11 +209,11 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	case StepWait:
 		return false, a.wait(ctx, out)
 	case StepPrepare:
-		return false, a.held(ctx, a.hushed(a.prepare))
+		return false, a.hushed(a.prepare)
 	case StepCommit:
-		return false, a.held(ctx, a.hushed(func() error { return a.commit(ctx) }))
+		return false, a.hushed(func() error { return a.commit(ctx) })
 	case StepSeedAlone:
-		return false, a.held(ctx, a.seedAlone(ctx, out))
+		return false, a.seedAlone(ctx, out)
 	case StepRelease:
 		return false, a.hushed(func() error { return a.release(out) })
 	case StepRevoke:

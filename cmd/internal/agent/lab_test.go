@@ -58,7 +58,8 @@ func newLab(t *testing.T, members int) *lab {
 	l := &lab{addrs: make(map[string]string), views: make(map[string]map[string]string), fault: make(map[string]error)}
 	l.subnet = fmt.Sprintf("127.%d.%d.", 1+rand.N(250), rand.N(250))
 	var lc net.ListenConfig
-	held, err := lc.Listen(t.Context(), "tcp", l.subnet+"1:0")
+	// Below the ports that the system hands out, so that no two labs share one.
+	held, err := lc.Listen(t.Context(), "tcp", l.subnet+"1:"+strconv.Itoa(10000+rand.N(22000)))
 	if err != nil {
 		t.Skipf("no addresses on loopback here: %v", err)
 	}

@@ -493,8 +493,6 @@ func deadRoster(s *script) {
 	s.do(move{mWithdraw, 1, 0}).stages(sBound, 1) // not a second apart
 	s.tick(1).do(move{mWithdraw, 1, 0}).stages(sEmpty, 1)
 	s.round(1).stages(sEmpty, 1)
-	// 2 is alone with its pending seed now, and that is one too few.
-	s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sBound, 2)
 }
 
 // noProof: a member is silent, another run answers, or one is released: nothing

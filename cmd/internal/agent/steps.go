@@ -103,34 +103,6 @@ func (a *agent) write(ctx context.Context, plan *seed.Plan) error {
 	return nil
 }
 
-const (
-	// lockTime is how long another run of this program may hold the directory: a
-	// withdrawal beside an init that waits takes some milliseconds.
-	lockTime = 5 * time.Second
-	// retryLock is how soon the directory is tried again.
-	retryLock = 100 * time.Millisecond
-)
-
-// held waits a moment if a step has failed since another process holds the
-// directory: the loop looks again then.
-func (a *agent) held(ctx context.Context, err error) error {
-	var e *seed.Error
-	if !errors.As(err, &e) || e.Kind != seed.Busy {
-		a.locked = time.Time{}
-		return err
-	}
-	if a.locked.IsZero() {
-		a.locked = time.Now()
-	}
-	if time.Since(a.locked) > lockTime {
-		return err
-	}
-	if cause := a.sleep(ctx, retryLock, Wait{For: "the data directory", Cause: err.Error()}); cause != nil && !expired(ctx) {
-		return a.interrupted(cause)
-	}
-	return nil
-}
-
 // meanwhile reports an error that says that the directory is not what it was:
 // then the loop looks again and decides anew.
 func meanwhile(err error) bool {
