@@ -140,7 +140,6 @@ type agent struct {
 	view     rendezvous.View
 	asked    bool          // view is of a round since the last step
 	began    time.Duration // when that round began, since boot
-	tries    int           // of a directory that another etcdinit has locked
 	pause    time.Duration // the last wait for news
 	proof    pendingProof  // for the words of a roster that cannot be completed
 	locked   time.Time     // since when another etcdinit works in the directory
@@ -210,7 +209,7 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	case StepWait:
 		return false, a.wait(ctx, out)
 	case StepPrepare:
-		return false, a.hushed(func() error { return a.prepare(ctx) })
+		return false, a.hushed(a.prepare)
 	case StepCommit:
 		return false, a.hushed(func() error { return a.commit(ctx) })
 	case StepSeedAlone:

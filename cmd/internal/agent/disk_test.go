@@ -315,8 +315,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestBusy: while another process works in the directory, nothing is done.
-func TestBusy(t *testing.T) {
+// TestStill: a directory that has changed is not acted on.
+func TestStill(t *testing.T) {
 	t.Parallel()
 	n := newLab(t, 1).node(t, "m1")
 	a := newAgent(n.config(t))

@@ -370,6 +370,31 @@ func (r *running) end() (*Result, error) {
 	return r.res, r.err
 }
 
+// allOK waits until all agents have ended well; the first that has not is told.
+func allOK(t *testing.T, list []*running) {
+	t.Helper()
+	failed := make(chan *running, len(list))
+	for _, r := range list {
+		go func() {
+			<-r.done
+			failed <- r
+		}()
+	}
+	for range list {
+		select {
+		case r := <-failed:
+			if r.err != nil {
+				t.Fatalf("%s: %v", r.n.name, r.err)
+			}
+		case <-time.After(labTime):
+			for _, r := range list {
+				t.Errorf("%s: %v, waits for: %+v", r.n.name, r.err, r.last())
+			}
+			t.FailNow()
+		}
+	}
+}
+
 // ok waits until the agent has ended well.
 func (r *running) ok() *Result {
 	r.t.Helper()

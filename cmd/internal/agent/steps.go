@@ -13,22 +13,16 @@ import (
 	"github.com/etcdinit/etcdinit/seed"
 )
 
-// maxTries is how often a locked directory is tried.
-const maxTries = 5
-
 // farewellTime is how long a released agent goes on answering at the most.
 const farewellTime = time.Second
 
 // prepare gives the disk its ID, durably, before any peer hears of it.
-func (a *agent) prepare(ctx context.Context) error {
+func (a *agent) prepare() error {
 	if !a.ready() {
 		return nil
 	}
 	defer a.span("prepare")()
 	err := seed.Prepare(a.spec(*a.found), a.Log)
-	if err != nil && a.patience(ctx, err) {
-		return nil
-	}
 	if err != nil && !meanwhile(err) {
 		return err
 	}
@@ -97,7 +91,6 @@ func (a *agent) write(ctx context.Context, plan *seed.Plan) error {
 			return a.tooLate(ctx, StepCommit)
 		}
 		return a.interrupted(err) // once it commits, it finishes
-	case a.patience(ctx, err):
 	case !meanwhile(err):
 		return err
 	}
@@ -115,17 +108,6 @@ func (a *agent) write(ctx context.Context, plan *seed.Plan) error {
 func meanwhile(err error) bool {
 	var e *seed.Error
 	return errors.As(err, &e) && e.Kind == seed.Changed
-}
-
-// patience reports whether another etcdinit that works in the directory is worth
-// another look in a moment: a withdrawal, or a second agent, is done in no time.
-func (a *agent) patience(ctx context.Context, err error) bool {
-	var e *seed.Error
-	if !errors.As(err, &e) || e.Kind != seed.Busy || a.tries == maxTries {
-		return false
-	}
-	a.tries++
-	return a.sleep(ctx, time.Duration(a.tries)*minRecheck, Wait{For: "another etcdinit", Cause: err.Error()}) == nil
 }
 
 // release removes the mark, durably, before any peer hears of it.

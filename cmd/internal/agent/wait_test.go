@@ -43,9 +43,7 @@ func TestDeadline(t *testing.T) {
 			}
 			r.refused(exit.Disagree, "peers-disagree", "timeout of 3s has passed: not all 3 members agree to start", "m2 is silent", "m3 is silent", left)
 			list := startAll(t, nodes)
-			for _, r := range list {
-				r.ok()
-			}
+			allOK(t, list)
 			wantBorn(t, nodes...)
 		})
 	}
@@ -54,9 +52,7 @@ func TestDeadline(t *testing.T) {
 		nodes := newLab(t, 3).nodes(t)
 		disk := nodes[0].prepare(t)
 		nodes[0].start(t, limit(patience)).refused(exit.Disagree, "peers-disagree", "no member data was written")
-		for _, r := range startAll(t, nodes) {
-			r.ok()
-		}
+		allOK(t, startAll(t, nodes))
 		if record := wantBorn(t, nodes...); record.Roster.Disk(nodes[0].id(t)) != disk {
 			t.Error("the next run has not gone on with the disk's ID")
 		}
