@@ -80,7 +80,10 @@ func explainClean(dirs layout, err error) error {
 // what was there a moment ago is gone, or what was not is there.
 func clean(dirs layout) ([]string, error) {
 	removed, err := cleanFound(dirs)
-	if _, known := errors.AsType[*Error](err); !known && (errors.Is(err, fs.ErrNotExist) || notEmpty(err)) {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return removed, e
+	}
+	if errors.Is(err, fs.ErrNotExist) || notEmpty(err) {
 		err = &Error{Kind: Busy, Msg: "another etcdinit is working in " + dirs.data, Err: err}
 	}
 	return removed, err
