@@ -238,6 +238,7 @@ func TestMutantsBodies(t *testing.T) {
 	}
 	for _, m := range bodyMutants() {
 		t.Run(m.rule, func(t *testing.T) {
+			t.Parallel()
 			file, source, err := mutate(filepath.Join(root, m.pkg), m.name, m.body)
 			if err != nil {
 				t.Fatal(err)

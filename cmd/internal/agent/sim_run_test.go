@@ -128,9 +128,9 @@ func efforts(t *testing.T) effort {
 	case "":
 		return effort{4_000, 2_000, 40_000, 64}
 	case "ci":
-		return effort{400_000, 40_000, 1_000_000, 64}
+		return effort{600_000, 40_000, 1_000_000, 64}
 	case "full":
-		return effort{4_000_000, 1_000_000, 10_000_000, 256}
+		return effort{4_000_000, 1_000_000, 10_000_000, 64}
 	default:
 		t.Fatalf("%s=%q is not ci or full", simulation, how)
 		return effort{}
