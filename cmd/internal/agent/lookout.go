@@ -253,9 +253,17 @@ func race(ctx context.Context, network string, families [2][]string) (net.Conn, 
 	return nil, last
 }
 
+// inTurn gives each address its share of the time that is left: one that swallows
+// packets must not use up that of the next.
 func inTurn(ctx context.Context, network string, addrs []string) (r dialled) {
-	for _, addr := range addrs {
-		if r.conn, r.err = (&net.Dialer{}).DialContext(ctx, network, addr); r.err == nil {
+	for i, addr := range addrs {
+		part, cancel := ctx, context.CancelFunc(func() {})
+		if deadline, ok := ctx.Deadline(); ok {
+			part, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(len(addrs)-i))
+		}
+		r.conn, r.err = (&net.Dialer{}).DialContext(part, network, addr)
+		cancel()
+		if r.err == nil {
 			return r
 		}
 	}
