@@ -94,15 +94,16 @@ func TestLateMount(t *testing.T) {
 func TestStartedOnPending(t *testing.T) {
 	for _, tt := range []struct {
 		name, version string
+		third         state
 		pending       func(c *cluster)
 	}{
-		{"all are pending", "3.4", func(c *cluster) {
+		{"all are pending", "3.4", committed, func(c *cluster) {
 			procs, _ := c.frozenReleases(time.Minute)
 			for _, p := range procs {
 				killTree(p)
 			}
 		}},
-		{"the third is prepared", "3.7", (*cluster).twoCommit},
+		{"the third is prepared", "3.7", prepared, (*cluster).twoCommit},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -111,13 +112,27 @@ func TestStartedOnPending(t *testing.T) {
 			m1 := c.hosts[0]
 			c.wantDisk(m1, committed)
 			id := c.clusterID()
+			n2 := c.supervise(c.hosts[1], tt.version, 0, c.barrierArgs()...)
+			var n3 *node
+			if tt.third == prepared { // it must have seen that m2 is bound
+				n3 = c.supervise(c.hosts[2], tt.version, 0, c.barrierArgs()...)
+				n2.init.WaitLog("m3 has not committed yet", 20*time.Second)
+			}
+			n2.init.WaitLog("m1 (silent)", 20*time.Second)
+			c.staysIn(c.hosts[1], committed)
+			c.wantDisk(c.hosts[2], tt.third)
 			started := m1.Etcd(tt.version, "--name", "m1", "--data-dir", c.Home+"/data", "--initial-cluster-state", "existing",
 				"--initial-advertise-peer-urls", "http://m1.example.org:2380", "--listen-peer-urls", "http://0.0.0.0:2380",
 				"--advertise-client-urls", "http://m1.example.org:2379", "--listen-client-urls", "http://0.0.0.0:2379")
-			c.Each(c.hosts[1:], func(h *lab.Host) {
-				h.MustRun(etcdinit, c.barrierArgs()...)
-				h.Etcd(tt.version, "--config-file", "run.yaml")
-			})
+			if n3 == nil {
+				n3 = c.supervise(c.hosts[2], tt.version, 0, c.barrierArgs()...)
+			}
+			c.ended(n2, n3)
+			for _, n := range []*node{n2, n3} {
+				if n.status != 0 {
+					t.Fatalf("%s ended with %d: %s", n.Name, n.status, n.init.Log())
+				}
+			}
 			c.Healthy(c.hosts...)
 			c.isCluster(id)
 			started.Stop()
