@@ -49,8 +49,9 @@ func (c *cluster) wantUntouched(h *lab.Host) {
 }
 
 func seeded(h *lab.Host) bool {
-	_, err := h.Stat("data/member/wal")
-	return err == nil
+	_, wal := h.Stat("data/member/wal")
+	_, db := h.Stat("data/member/snap/db") // with a wal-dir of its own
+	return wal == nil || db == nil
 }
 
 // pending reports whether a seed carries the mark that it is not released.
@@ -240,20 +241,12 @@ func TestReplacement(t *testing.T) {
 			procs[2].Kill()
 			c.hosts[2].Wipe("data")
 			r := c.hosts[2].WantStatus(42, etcdinit, c.barrierArgs("--report", "report.json")...)
-			var refusal struct {
-				Commands []string `json:"commands"`
-			}
-			c.hosts[2].ReadJSON("report.json", &refusal)
-			if len(refusal.Commands) == 0 {
+			commands := c.commandsOf(c.hosts[2])
+			if len(commands) == 0 {
 				t.Fatalf("no commands in %s", output(r))
 			}
-			path := "PATH=" + filepath.Dir(c.Tool("etcd-"+version+"/etcd")) + ":$PATH; "
-			for _, command := range refusal.Commands {
-				if background, ok := strings.CutSuffix(command, " &"); ok {
-					c.hosts[2].Start("/bin/sh", "-c", path+"exec "+background).WaitLog("serving client traffic insecurely", 20*time.Second)
-					continue
-				}
-				c.hosts[2].MustRun("/bin/sh", "-c", path+command)
+			for _, command := range commands {
+				c.as(c.hosts[2], version, command)
 			}
 			c.Eventually("m3 reads what was written before", 20*time.Second, func() error {
 				if r := c.hosts[2].TryEtcdctl("get", "key", "--print-value-only"); r.Status != 0 || strings.TrimSpace(r.Stdout) != "value" {
@@ -266,6 +259,28 @@ func TestReplacement(t *testing.T) {
 			}
 		})
 	}
+}
+
+// commandsOf are the commands of the refusal that a run's --report has.
+func (c *cluster) commandsOf(h *lab.Host) []string {
+	c.t.Helper()
+	var refusal struct {
+		Commands []string `json:"commands"`
+	}
+	h.ReadJSON("report.json", &refusal)
+	return refusal.Commands
+}
+
+// as runs a command exactly as it was printed, with etcd's and etcdinit's
+// programs in PATH.
+func (c *cluster) as(h *lab.Host, version, command string) {
+	c.t.Helper()
+	path := "PATH=" + filepath.Dir(c.Tool("etcd-"+version+"/etcd")) + ":" + filepath.Dir(etcdinit) + ":$PATH; "
+	if background, ok := strings.CutSuffix(command, " &"); ok {
+		h.Start("/bin/sh", "-c", path+"exec "+background).WaitLog("serving client traffic insecurely", 20*time.Second)
+		return
+	}
+	h.MustRun("/bin/sh", "-c", path+command)
 }
 
 // TestBarrierViews: DNS tells the hosts something else, then the same.
@@ -356,27 +371,97 @@ func TestBarrierKilled(t *testing.T) {
 	c.works()
 }
 
-// TestBarrierCommittedStays: all have committed, nobody is released, and the
-// time is up. The seed stays, and the next run goes on.
+// TestBarrierCommittedStays: all have committed, nobody is released, and all crash.
+// The seeds stay, and the next run goes on.
 func TestBarrierCommittedStays(t *testing.T) {
-	c := newBarrierCluster(t, shape{size: 3})
-	c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
-	// The mark of a seed that is not released: what a crash between commit and release leaves.
-	for _, h := range c.hosts {
-		h.Write("data/"+firstMark, "")
+	t.Parallel()
+	c := newBarrierCluster(t, shape{size: 3, family: "4"})
+	procs, _ := c.frozenReleases(time.Minute)
+	for i, h := range c.hosts {
+		killTree(procs[i])
+		c.wantDisk(h, committed)
 	}
 	r := c.hosts[0].WantStatus(34, etcdinit, c.barrierArgs("--timeout", "3s")...)
 	wantAll(t, "the refusal", output(r), "m2 is silent", "the seed in", "stays, not released")
-	if !pending(c.hosts[0]) {
-		t.Error("it was released")
-	}
+	c.wantDisk(c.hosts[0], committed)
+	id := c.clusterID()
 	c.meet("3.6")
 	for _, h := range c.hosts {
-		if pending(h) {
-			t.Errorf("%s runs and is not released", h.Name)
-		}
+		c.wantDisk(h, released)
 	}
-	c.works()
+	c.isCluster(id)
+}
+
+// TestFirstEditionSeed: a seed of the first edition that was never released has
+// no roster. It is released where an etcd of its own cluster waits for it, and
+// the commands of the refusal are the way to a new birth.
+func TestFirstEditionSeed(t *testing.T) {
+	seeds := func(t *testing.T) *cluster {
+		t.Parallel()
+		c := newBarrierCluster(t, shape{size: 3})
+		c.Each(c.hosts, func(h *lab.Host) {
+			h.MustRun(etcdinit, c.barrierArgs("--bootstrap-quorum", "none")...)
+			h.Wipe("data/member/etcdinit-seed.json")
+			h.Write("data/"+firstMark, "")
+		})
+		return c
+	}
+	refused := func(c *cluster, h *lab.Host, words ...string) (commands []string) {
+		c.t.Helper()
+		r := h.WantStatus(34, etcdinit, c.barrierArgs("--timeout", "3s", "--report", "report.json")...)
+		wantAll(c.t, "the refusal", output(r), append(words, "an earlier version of etcdinit has made it", "stays, not released")...)
+		if !pending(h) {
+			c.t.Errorf("%s was released", h.Name)
+		}
+		return c.commandsOf(h)
+	}
+	t.Run("released by its own cluster", func(t *testing.T) {
+		c := seeds(t)
+		id := c.clusterID()
+		refused(c, c.hosts[0], "m2 is silent")
+		for _, h := range c.hosts[1:] {
+			h.Wipe("data/" + firstMark)
+			h.Etcd("3.6", "--config-file", "run.yaml")
+		}
+		c.Healthy(c.hosts[1:]...)
+		c.hosts[0].MustRun(etcdinit, c.barrierArgs()...)
+		c.wantDisk(c.hosts[0], released)
+		c.hosts[0].Etcd("3.6", "--config-file", "run.yaml")
+		c.Healthy(c.hosts...)
+		c.isCluster(id)
+	})
+	t.Run("not by another cluster", func(t *testing.T) {
+		c := seeds(t)
+		for _, h := range c.hosts[1:] {
+			h.Wipe("data")
+			h.MustRun(etcdinit, append(c.barrierArgs("--bootstrap-quorum", "none"), "--config-file", c.token(h, "another"))...)
+			h.Etcd("3.6", "--config-file", "run.yaml")
+		}
+		c.Healthy(c.hosts[1:]...)
+		r := c.hosts[0].WantStatus(42, etcdinit, c.barrierArgs("--timeout", "4s")...)
+		wantAll(t, "the refusal", output(r), c.clusterID(), c.clusterIDOf(c.hosts[1]))
+		if !pending(c.hosts[0]) {
+			t.Error("it was released")
+		}
+	})
+	t.Run("the commands", func(t *testing.T) {
+		c := seeds(t)
+		c.Each(c.hosts, func(h *lab.Host) {
+			for _, command := range refused(c, h) {
+				c.as(h, "3.6", command)
+			}
+		})
+		c.meet("3.6")
+		c.works()
+	})
+}
+
+// token writes the configuration of another initial-cluster-token, and returns
+// the file's name.
+func (c *cluster) token(h *lab.Host, token string) string {
+	c.t.Helper()
+	h.Write(token+".yaml", strings.ReplaceAll(c.config(), "initial-cluster-token: e2e", "initial-cluster-token: "+token))
+	return token + ".yaml"
 }
 
 // TestBarrierStorm: agents with a short time and a supervisor's back-off.

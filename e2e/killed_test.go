@@ -23,6 +23,7 @@ import (
 // cmd/internal/rendezvous/README.md specifies.
 type answer struct {
 	Digest    string `json:"digest"`
+	MemberID  string `json:"memberID"`
 	Nonce     string `json:"nonce"`
 	State     state  `json:"state"`
 	Disk      string `json:"disk"`

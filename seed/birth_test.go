@@ -80,6 +80,7 @@ func TestPrepare(t *testing.T) {
 			wal  bool // only with a separate wal-dir
 		}{
 			{"missing on one side", func(_, disk string) { remove(t, filepath.Dir(disk)) }, true},
+			{"one side is gone, a lost volume", func(side, _ string) { remove(t, side) }, true},
 			{"empty on one side", func(_, disk string) { remove(t, disk) }, true},
 			{"another on one side", func(side, disk string) {
 				rename(t, disk, filepath.Join(side, diskDir, other))

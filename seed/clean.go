@@ -29,9 +29,10 @@ func Clean(dataDir, walDir string) ([]string, error) {
 		return nil, err
 	}
 	var held locks
-	_, err = held.acquire(dirs.data)
-	if err == nil && dirs.separate && exists(dirs.wal) {
-		_, err = held.acquire(dirs.wal)
+	for _, dir := range dirs.all() {
+		if err == nil && exists(dir) { // one of two volumes may be lost
+			_, err = held.acquire(dir)
+		}
 	}
 	var removed []string
 	if err == nil {
@@ -75,8 +76,20 @@ func explainClean(dirs layout, err error) error {
 	return &Error{Kind: Write, Msg: "cannot remove what an earlier run left in " + dirs.data, Err: err}
 }
 
-// clean is Clean under the locks.
-func clean(dirs layout) (removed []string, err error) {
+// clean is Clean under the locks. Where there are none, another run may be at work:
+// what was there a moment ago is gone, or what was not is there.
+func clean(dirs layout) ([]string, error) {
+	removed, err := cleanFound(dirs)
+	if e, ok := errors.AsType[*Error](err); ok {
+		return removed, e
+	}
+	if errors.Is(err, fs.ErrNotExist) || notEmpty(err) {
+		err = &Error{Kind: Busy, Msg: "another etcdinit is working in " + dirs.data, Err: err}
+	}
+	return removed, err
+}
+
+func cleanFound(dirs layout) (removed []string, err error) {
 	st, fd, err := examine(dirs)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,11 @@
 package seed
 
-import "strings"
+import (
+	"errors"
+	"strings"
+
+	"github.com/etcdinit/etcdinit/seed/internal/stage"
+)
 
 // ErrorKind is what an Error means for whoever gets it.
 type ErrorKind int
@@ -38,3 +43,7 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Locked reports that another etcdinit works in the directory at this moment: that
+// passes, where an etcd that runs (Busy as well) stays.
+func Locked(err error) bool { return errors.Is(err, stage.ErrBusy) }

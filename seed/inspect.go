@@ -68,7 +68,7 @@ func examine(dirs layout) (st *State, fd *found, err error) {
 		return nil, nil, readError(err)
 	}
 	l := fd.listing
-	st.Ignored, st.Leftovers, st.Foreign = l.ignored, l.leftovers, l.foreign
+	st.Ignored, st.Leftovers, st.Foreign, st.Withdrawn = l.ignored, l.leftovers, l.foreign, l.withdrawn
 	st.Segments, st.DBSize, st.Modified = len(l.segments), l.dbSize, l.modified
 	st.Pending, st.Misplaced = l.pending || len(l.marks) > 0, l.misplaced
 	fd.tokens, err = readTokens(dirs)

@@ -182,10 +182,11 @@ func TestSleeper(t *testing.T) {
 		{layout: 1, do: stepWithdraw},
 		{layout: 0, do: stepRelease},
 		{layout: 1},
+		{layout: 1, plain: true},
 	} {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)
-			for _, key := range sleepsAt(trace(t, run.helper, run.root, action{unlocked: true}).calls, false) {
+			for _, key := range sleepsAt(trace(t, run.helper, run.root, action{unlocked: true, plain: sc.plain}).calls, false) {
 				for _, m := range meanwhiles() {
 					t.Run(m.name+" at "+key, func(t *testing.T) {
 						t.Parallel()
@@ -204,7 +205,7 @@ func (sc scenario) sleeper(t *testing.T, key string, m meanwhile) {
 		s.look(t, run.Spec)
 	}
 	d := run.disk
-	got := trace(t, run.helper, run.root, action{key: key, unlocked: true, pause: func() {
+	got := trace(t, run.helper, run.root, action{key: key, unlocked: true, plain: sc.plain, pause: func() {
 		back := hide(t, run.Spec)
 		if d == "" {
 			d = seed.DiskID(strings.Repeat("5", 32))
@@ -224,8 +225,13 @@ func (sc scenario) sleeper(t *testing.T, key string, m meanwhile) {
 // ended checks the end of a run that others have interfered with.
 func (a *attempt) ended(t *testing.T, s said, got traced) {
 	t.Helper()
-	if got.status != 0 && got.status != 10+int(seed.Busy) && got.status != 10+int(seed.Changed) && got.status != 10+int(seed.Write) {
+	if got.status != 0 && got.status != 10+int(seed.Busy) && got.status != 10+int(seed.Changed) && (got.status != 10+int(seed.Write) || a.Do == stepBorn || a.Do == stepRelease) {
 		t.Errorf("status %d: %s", got.status, got.stderr)
+	}
+	if got.status == 0 && a.Do == stepRelease {
+		if st := mustInspect(t, a.Spec); st.Kind != seed.Valid || st.Pending || st.Record == nil || st.Record.DiskID != a.disk {
+			t.Errorf("it has released the seed of disk %s, but the directory is %+v", a.disk, st)
+		}
 	}
 	if got.status == 0 && a.Do == stepBorn {
 		st := mustInspect(t, a.Spec)

@@ -41,9 +41,13 @@ func (s State) MarshalJSON() ([]byte, error) {
 		MemberID  string   `json:"memberID,omitempty"`
 		ClusterID string   `json:"clusterID,omitempty"`
 		Removed   []string `json:"removed,omitempty"`
+		Withdrawn []string `json:"withdrawn,omitempty"`
 	}{plain: plain(s), MemberID: idText(s.MemberID), ClusterID: idText(s.ClusterID)}
 	for _, id := range s.Removed {
 		text.Removed = append(text.Removed, id.String())
+	}
+	for _, id := range s.Withdrawn {
+		text.Withdrawn = append(text.Withdrawn, id.String())
 	}
 	return json.Marshal(text)
 }

@@ -31,6 +31,7 @@ type listing struct {
 	memberForeign bool       // member/ holds what is neither ours nor etcd's
 	refusal       string     // names alone are reason enough
 	misplaced     bool       // what was named is there and is no directory
+	withdrawn     []types.ID // the clusters whose pending seed was moved aside
 
 	ignored, leftovers, foreign []string
 }
@@ -125,7 +126,22 @@ func (l *listing) inData(dirs layout, path string, entry fs.DirEntry) {
 		l.refuse("%s exists: %s looks like a member directory; is data-dir one level too deep?", path, dirs.data)
 	default:
 		l.foreign = append(l.foreign, path)
+		if id, ok := withdrawnFrom(path); ok && !slices.Contains(l.withdrawn, id) {
+			l.withdrawn = append(l.withdrawn, id)
+		}
 	}
+}
+
+// withdrawnFrom tells the cluster of a seed that Withdraw has moved aside, and that
+// is still there with its mark: it was never released.
+func withdrawnFrom(path string) (types.ID, bool) {
+	text, ok := strings.CutPrefix(filepath.Base(path), asidePrefix)
+	if !ok {
+		return 0, false
+	}
+	text, _, _ = strings.Cut(text, "-") // a second one has a number
+	id, err := types.IDFromString(text)
+	return id, err == nil && exists(filepath.Join(path, memberDir, markName(id)))
 }
 
 func (l *listing) inMember(path string, entry fs.DirEntry) {

@@ -223,8 +223,12 @@ func TestWithdraw(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if now := mustInspect(t, spec); now.Kind != seed.Empty || now.DiskID != "" || now.Unfinished || len(now.Leftovers)+len(now.Ignored) > 0 {
+			now := mustInspect(t, spec)
+			if now.Kind != seed.Empty || now.DiskID != "" || now.Unfinished || len(now.Leftovers)+len(now.Ignored) > 0 {
 				t.Errorf("%+v", now)
+			}
+			if len(now.Withdrawn) != n+1 || !slices.Contains(now.Withdrawn, p.ClusterID) {
+				t.Errorf("withdrawn from %v, want %s among %d", now.Withdrawn, p.ClusterID, n+1)
 			}
 			wantNoDisk(t, spec)
 			if err := seed.Release(st); kindOf(err) != seed.Changed {

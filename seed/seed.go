@@ -75,6 +75,9 @@ type State struct {
 	Record *Record `json:"record,omitempty"`
 	// RecordProblem says why a record that is there cannot be used.
 	RecordProblem string `json:"recordProblem,omitempty"`
+	// Withdrawn are the clusters whose pending seed was moved aside here (see
+	// Withdraw), and is there still with its mark.
+	Withdrawn []types.ID `json:"withdrawn,omitempty"`
 	// Sight is what the directory was when it was examined (see Look).
 	Sight Sight `json:"-"`
 	// PackageDefault: a one-member cluster on localhost, as a distribution's

@@ -399,12 +399,15 @@ func settleBound(dirs layout, t *tokens, id DiskID, half bool) error {
 // spend uses up the IDs of all sides, each in a staging directory of its own. The
 // log's side comes first: while the data's is there, nobody says "committed".
 func spend(t *tokens) error {
+	// The seed that has settled is durable before: the database, then its log.
+	for _, side := range slices.Backward(t.sides()) {
+		if err := stage.SyncDir(side.side); err != nil {
+			return err
+		}
+	}
 	for _, side := range t.sides() {
 		if !side.there {
 			continue
-		}
-		if err := stage.SyncDir(side.side); err != nil {
-			return err
 		}
 		dir, err := stage.New(side.side)
 		if err != nil {

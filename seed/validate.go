@@ -2,9 +2,6 @@ package seed
 
 import (
 	"fmt"
-	"net"
-	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"unicode"
@@ -121,45 +118,22 @@ func parseURLs(list []string) (types.URLs, error) {
 }
 
 func checkURL(text string) error {
-	_, rest, ok := strings.Cut(text, "://")
-	if !ok {
-		rest = text
-	}
-	rest, _, _ = strings.Cut(rest, "/")
-	if meant, ok := hosturl.Unbracketed(rest); ok {
-		return fmt.Errorf("%s: IPv6 address must be in brackets: %s", text, meant)
-	}
-	u, err := url.Parse(text)
-	if err != nil {
-		return err
-	}
-	if u.Scheme == "unix" || u.Scheme == "unixs" {
+	if scheme, _, _ := strings.Cut(text, "://"); scheme == "unix" || scheme == "unixs" {
 		return nil
 	}
-	if u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("%s: scheme must be http or https", text)
-	}
-	host, port := u.Hostname(), u.Port()
-	switch {
-	case host == "":
-		return fmt.Errorf("%s: no host", text)
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "":
-		return fmt.Errorf("%s: must be scheme://host:port and nothing else", text)
-	case strings.HasSuffix(host, "."):
-		return fmt.Errorf("%s: host %s ends in a dot", text, host)
-	case host != strings.ToLower(host):
-		return fmt.Errorf("%s: host %s is not in lower case", text, host)
-	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.String() != host {
-		return fmt.Errorf("%s: address %s is written %s", text, host, ip)
-	}
-	if _, err := hosturl.Port(port); err != nil {
+	u, err := hosturl.Parse(text)
+	if err != nil {
 		return fmt.Errorf("%s: %w", text, err)
 	}
-	if net.JoinHostPort(host, port) != u.Host {
-		return fmt.Errorf("%s: the address is written %s", text, net.JoinHostPort(host, port))
-	}
-	if u.String() != text {
+	given, _ := hosturl.Split(text)
+	switch {
+	case strings.HasSuffix(given.Host, "."):
+		return fmt.Errorf("%s: host %s ends in a dot", text, given.Host)
+	case given.Host != strings.ToLower(given.Host):
+		return fmt.Errorf("%s: host %s is not in lower case", text, given.Host)
+	case given.Host != u.Host:
+		return fmt.Errorf("%s: address %s is written %s", text, given.Host, u.Host)
+	case u.String() != text:
 		return fmt.Errorf("%s: is written %s", text, u)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"net/url"
 	"os"
 	"strconv"
 	"time"
@@ -96,10 +95,8 @@ func (p *provider) port(w plugins.Peer) uint16 {
 		return uint16(w.Port)
 	}
 	for _, raw := range w.PeerURLs {
-		if u, err := url.Parse(raw); err == nil {
-			if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
-				return uint16(n)
-			}
+		if u, ok := hosturl.Split(raw); ok {
+			return u.Port
 		}
 	}
 	if len(p.env.PeerPorts) == 1 {

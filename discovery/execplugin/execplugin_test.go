@@ -132,6 +132,33 @@ esac
 	}
 }
 
+// TestPort: a peer's own port counts, then that of its URL, then that of etcd's
+// configuration.
+func TestPort(t *testing.T) {
+	dir := t.TempDir()
+	script := `#!/bin/sh
+case $(cat) in
+*'"info"'*) echo '{"version":1,"info":{"name":"x","version":"1","contractVersions":[1]}}' ;;
+*) echo '{"version":1,"peers":[
+ {"host":"192.0.2.10","port":2381,"peerURLs":["http://192.0.2.10:2381"]},
+ {"host":"2001:db8::11","peerURLs":["http://[2001:db8::11]:2382"]},
+ {"host":"192.0.2.12"}]}' ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(dir, "ports"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	got, err := provide(t, "exec:ports", discovery.Env{PluginDirs: []string{dir}, PeerPorts: []uint16{12380}}).Discover(t.Context())
+	if err != nil || len(got) != 3 {
+		t.Fatal(got, err)
+	}
+	for i, want := range []uint16{2381, 2382, 12380} {
+		if got[i].Port != want {
+			t.Errorf("%s has port %d, want %d", got[i].Host, got[i].Port, want)
+		}
+	}
+}
+
 // TestMisbehaviour: each thing a plugin can do wrong has its own message and
 // the status that follows from the kind.
 func TestMisbehaviour(t *testing.T) {

@@ -194,7 +194,7 @@ func (k *client) replace(ctx context.Context, name, url string) error {
 			if m.GetIsLearner() {
 				return nil // an answer was lost
 			}
-			if _, err := api.MemberRemove(ctx, &pb.MemberRemoveRequest{ID: m.GetID()}); err != nil {
+			if _, err = api.MemberRemove(ctx, &pb.MemberRemoveRequest{ID: m.GetID()}); err != nil {
 				return err
 			}
 		}

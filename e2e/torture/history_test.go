@@ -62,7 +62,7 @@ func (r *record) String() string {
 		what += fmt.Sprintf(" %q -> %q", r.old, r.value)
 	case get:
 	}
-	came := ""
+	var came string
 	switch {
 	case r.outcome == failed:
 		came = "failed: " + r.err

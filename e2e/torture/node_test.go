@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -164,12 +165,12 @@ func (n *node) begin(ctx context.Context, etcd bool, program string, args ...str
 		return nil
 	}
 	if n.habits.boottime > 0 && n.c.clocks {
-		args = append([]string{"--time", "--boottime", fmt.Sprint(int64(n.habits.boottime / time.Second)), program}, args...)
+		args = append([]string{"--time", "--boottime", strconv.FormatInt(int64(n.habits.boottime/time.Second), 10), program}, args...)
 		program = n.c.Tool("unshare")
 	}
 	if !etcd && n.habits.fsync > 0 && n.c.strace {
-		args = append([]string{"-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync",
-			"-e", fmt.Sprintf("inject=fsync,fdatasync:delay_enter=%d", n.habits.fsync.Microseconds()), program}, args...)
+		delay := fmt.Sprintf("inject=fsync,fdatasync:delay_enter=%d", n.habits.fsync.Microseconds())
+		args = append([]string{"-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync,fdatasync", "-e", delay, program}, args...)
 		program = n.c.Tool("strace")
 	}
 	if etcd {
@@ -188,7 +189,7 @@ func (n *node) ended() {
 
 // init runs etcdinit init; true says that etcd may start.
 func (n *node) init(ctx context.Context) bool {
-	p := n.begin(ctx, false, n.c.binary, "init", "--config-file", "etcd.yaml", "--size", fmt.Sprint(n.c.s.size), "--config-out", "run.yaml", "--timeout", n.habits.timeout)
+	p := n.begin(ctx, false, n.c.binary, "init", "--config-file", "etcd.yaml", "--size", strconv.Itoa(n.c.s.size), "--config-out", "run.yaml", "--timeout", n.habits.timeout)
 	if p == nil {
 		return false
 	}
@@ -416,7 +417,7 @@ func (c *cluster) copyInto(from, to string) {
 			return err
 		}
 		if d.IsDir() {
-			return os.Chmod(path, 0o700) //nolint:gosec // a directory
+			return os.Chmod(path, 0o700)
 		}
 		return os.Chmod(path, 0o600)
 	}))
@@ -489,5 +490,5 @@ func (n *node) slowed(d time.Duration) {
 		return
 	}
 	n.Start(n.c.Tool("strace"), "-f", "-qq", "-o", "/dev/null", "-e", "trace=unlinkat",
-		"-e", fmt.Sprintf("inject=unlinkat:delay_enter=%d", d.Microseconds()), "-p", fmt.Sprint(p.PID()))
+		"-e", fmt.Sprintf("inject=unlinkat:delay_enter=%d", d.Microseconds()), "-p", strconv.Itoa(p.PID()))
 }

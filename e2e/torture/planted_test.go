@@ -148,7 +148,7 @@ func (p *plant) build(t *testing.T) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(path, overlay, 0o600); err != nil {
+	if err = os.WriteFile(path, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	binary, err := lab.Build(context.WithoutCancel(t.Context()), dir, "./cmd/etcdinit", "-overlay", path)

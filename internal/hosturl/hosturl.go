@@ -59,10 +59,10 @@ func Parse(raw string) (URL, error) {
 	}
 	if i := strings.IndexAny(rest, "/?#@"); i >= 0 {
 		what := map[byte]string{'/': "a path", '?': "a query", '#': "a fragment", '@': "a user"}[rest[i]]
-		return URL{}, fmt.Errorf("%s is not allowed, want %s://host:port", what, scheme)
+		return URL{}, fmt.Errorf("%s is not allowed, want %s://host:port and nothing else", what, scheme)
 	}
-	if _, bare := Unbracketed(rest); bare {
-		return URL{}, fmt.Errorf("IPv6 address must be in brackets, want %s://[address]:port", scheme)
+	if meant, bare := Unbracketed(rest); bare {
+		return URL{}, fmt.Errorf("IPv6 address must be in brackets: %s", meant)
 	}
 	host, digits, err := net.SplitHostPort(rest)
 	if err != nil {

@@ -142,6 +142,7 @@ type agent struct {
 	began    time.Duration // when that round began, since boot
 	pause    time.Duration // the last wait for news
 	proof    pendingProof  // for the words of a roster that cannot be completed
+	locked   time.Time     // since when another etcdinit works in the directory
 }
 
 func newAgent(cfg Config) *agent {
@@ -167,14 +168,23 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 	ctx, cancel := a.deadline(ctx)
 	defer cancel()
 	defer func() { err = a.close(err) }()
-	if err = a.sweep(); err != nil {
-		return nil, err
+	for err = a.sweep(); err != nil; err = a.sweep() {
+		if err = a.elbow(ctx, err); err != nil {
+			return nil, err
+		}
 	}
 	for done := false; !done; {
 		if err = a.observe(ctx); err != nil {
 			return nil, err
 		}
-		if done, err = a.act(ctx, Decide(a.input(expired(ctx)))); err != nil {
+		done, err = a.act(ctx, Decide(a.input(expired(ctx))))
+		switch {
+		case err == nil:
+			a.locked = time.Time{}
+		case seed.Locked(err):
+			done, err = false, a.elbow(ctx, err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

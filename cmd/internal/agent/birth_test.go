@@ -88,9 +88,7 @@ func TestLateMember(t *testing.T) {
 			t.Errorf("%s has a disk ID before all are there: %+v", n.name, s)
 		}
 	}
-	for _, r := range append(list, nodes[2].start(t)) {
-		r.ok()
-	}
+	allOK(t, append(list, nodes[2].start(t)))
 	wantBorn(t, nodes...)
 }
 
@@ -133,9 +131,7 @@ func TestPreparedPeerMoves(t *testing.T) {
 	}
 	l.dns("m2", l.ip(9))
 	b := l.node(t, "m2")
-	for _, r := range []*running{runA, b.start(t), c.start(t)} {
-		r.ok()
-	}
+	allOK(t, []*running{runA, b.start(t), c.start(t)})
 	record := wantBorn(t, a, b, c)
 	if record.Roster.Disk(b.id(t)) == lost {
 		t.Error("the disk that is not there any more counts")
@@ -153,9 +149,7 @@ func TestRecordLate(t *testing.T) {
 		list := startAll(t, nodes)
 		list[0].sees("2 of 2 peers", "no address for m2.example.org")
 		l.dns("m2", l.ip(2))
-		for _, r := range list {
-			r.ok()
-		}
+		allOK(t, list)
 		wantBorn(t, nodes...)
 	})
 	t.Run("an old address", func(t *testing.T) {
@@ -167,9 +161,7 @@ func TestRecordLate(t *testing.T) {
 		r := nodes[1].start(t)
 		r.sees("this node's own record", "no peer has a local address")
 		l.dns("m2", l.ip(2))
-		for _, r := range []*running{r, nodes[0].start(t)} {
-			r.ok()
-		}
+		allOK(t, []*running{r, nodes[0].start(t)})
 		wantBorn(t, nodes...)
 	})
 	t.Run("never", func(t *testing.T) {
@@ -195,9 +187,7 @@ func TestPlanChanges(t *testing.T) {
 	l.forget("m4")
 	l.dns("m3", l.ip(3))
 	third := l.node(t, "m3")
-	for _, r := range append(list, third.start(t)) {
-		r.ok()
-	}
+	allOK(t, append(list, third.start(t)))
 	wantBorn(t, append(first, third)...)
 }
 
@@ -230,7 +220,7 @@ func TestPlansDiffer(t *testing.T) {
 func TestTokensDiffer(t *testing.T) {
 	t.Parallel()
 	nodes := newLab(t, 2).nodes(t)
-	nodes[1].flags = append(nodes[1].flags, flag("initial-cluster-token", "another"))
+	nodes[1].flags = append(nodes[1].flags, etcdFlag("initial-cluster-token", "another"))
 	list := startAll(t, nodes)
 	list[0].sees("m2 plans another cluster", "another initial-cluster-token")
 	list[1].sees("m1 plans another cluster", "another initial-cluster-token")
@@ -243,7 +233,7 @@ func TestWithout(t *testing.T) {
 	t.Run("the same", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		for _, r := range startAll(t, nodes[:2], without("m3")) {
+		for _, r := range startAll(t, nodes[:2], leaveOut("m3")) {
 			res := r.ok()
 			if len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0], "released without m3") {
 				t.Errorf("warnings %q", res.Warnings)
@@ -257,7 +247,7 @@ func TestWithout(t *testing.T) {
 	t.Run("different", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		a := nodes[0].start(t, without("m3"))
+		a := nodes[0].start(t, leaveOut("m3"))
 		b, c := nodes[1].start(t), nodes[2].start(t)
 		a.sees("m2 waits for m3, which this node leaves out (--without): give all members the same --without")
 		b.sees("m1 leaves out m3 (its --without), this node does not: give all members the same --without")
@@ -271,9 +261,9 @@ func TestWithout(t *testing.T) {
 	t.Run("wrong", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		nodes[0].start(t, without("m2", "m3")).refused(exit.Config, "without", "it may name at most 1")
-		nodes[0].start(t, without("m1")).refused(exit.Config, "without", "not among the other members, which are m")
-		nodes[0].start(t, without("m9")).refused(exit.Config, "without", "--without m9: it is not among")
+		nodes[0].start(t, leaveOut("m2", "m3")).refused(exit.Config, "without", "it may name at most 1")
+		nodes[0].start(t, leaveOut("m1")).refused(exit.Config, "without", "not among the other members, which are m")
+		nodes[0].start(t, leaveOut("m9")).refused(exit.Config, "without", "--without m9: it is not among")
 	})
 }
 
@@ -307,9 +297,7 @@ func TestTwoDisksOfOneMember(t *testing.T) {
 		t.Error(err)
 	}
 	l.view("m3", "m1", nodes[0].ip)
-	for _, r := range list {
-		r.ok()
-	}
+	allOK(t, list)
 	if record := wantBorn(t, nodes...); record.Roster.Disk(nodes[0].id(t)) != seed.DiskID(mine) {
 		t.Error("another disk is bound than the one that is there")
 	}
@@ -323,9 +311,22 @@ func TestSharedDisk(t *testing.T) {
 	if err := os.CopyFS(nodes[1].data, os.DirFS(nodes[0].data)); err != nil {
 		t.Fatal(err)
 	}
-	list := startAll(t, nodes)
-	for _, r := range list[:2] { // the third may find that they have gone
-		r.refused(exit.Config, "disk-shared", "have one disk ID, "+string(disk), "m1", "m2", "nothing was seeded")
+	ended := make(chan error)
+	for _, r := range startAll(t, nodes) {
+		go func() {
+			<-r.done
+			select {
+			case ended <- r.err:
+			case <-t.Context().Done():
+			}
+		}()
+	}
+	// Once the first one has seen it, the others may find that it has gone.
+	select {
+	case err := <-ended:
+		wantRefusal(t, err, exit.Config, "disk-shared", "have one disk ID, "+string(disk), "m1", "m2", "nothing was seeded")
+	case <-time.After(labTime):
+		t.Error("nobody sees it")
 	}
 	for _, n := range nodes {
 		if n.state(t).Kind != seed.Empty {
@@ -340,10 +341,8 @@ func TestRestartInEveryState(t *testing.T) {
 	t.Run("prepared", func(t *testing.T) {
 		t.Parallel()
 		nodes := newLab(t, 3).nodes(t)
-		r := rosterOf(t, nodes, nil)
-		for _, r := range startAll(t, nodes) {
-			r.ok()
-		}
+		r := labRoster(t, nodes, nil)
+		allOK(t, startAll(t, nodes))
 		if record := wantBorn(t, nodes...); !record.Roster.Equal(r) {
 			t.Errorf("other disks are bound than those that were prepared: %v, %v", record.Roster, r)
 		}
@@ -373,9 +372,7 @@ func TestRestartInEveryState(t *testing.T) {
 		}
 		cluster := nodes[0].state(t).ClusterID.String()
 		l.serve(t, nodes[0].ip, fakeEtcd(cluster, func() []listed { return nodes[0].list(t, "m1") }))
-		for _, run := range list {
-			run.ok()
-		}
+		allOK(t, list)
 		if record := wantBorn(t, nodes...); !record.Roster.Equal(r) {
 			t.Errorf("another birth: %v", record.Roster)
 		}

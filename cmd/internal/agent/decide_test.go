@@ -19,7 +19,7 @@ func abc() rendezvous.Plan {
 	return rendezvous.Plan{Digest: "d", Self: "a1", Members: []rendezvous.Member{{ID: "a1", Name: "a"}, {ID: "b1", Name: "b"}, {ID: "c1", Name: "c"}}}
 }
 
-func rosterOf(a, b, c birth.DiskID) (r birth.Roster) {
+func rosterFrom(a, b, c birth.DiskID) (r birth.Roster) {
 	for _, s := range []birth.Seat{{Member: "a1", Disk: a}, {Member: "b1", Disk: b}, {Member: "c1", Disk: c}} {
 		if s.Disk != "" {
 			r = append(r, s)
@@ -45,7 +45,7 @@ func peerStates() []rendezvous.PeerView {
 	counted := func(v *rendezvous.PeerView) { v.Counted = true }
 	bound := func(v *rendezvous.PeerView) { v.Bound = true }
 	firm := func(v *rendezvous.PeerView) { v.Firm = true }
-	mine, near, far := rosterOf("da", "db", "dc"), rosterOf("da", "x", "dc"), rosterOf("x", "db", "dc")
+	mine, near, far := rosterFrom("da", "db", "dc"), rosterFrom("da", "x", "dc"), rosterFrom("x", "db", "dc")
 	for now := rendezvous.Silent; now <= rendezvous.Removed; now++ {
 		with(now, far)
 		if !now.Etcd() {
@@ -279,7 +279,7 @@ type product struct {
 func wholeProduct() *product {
 	return &product{
 		peers: peerStates(), owns: owns(), policies: policies(),
-		rosters: []birth.Roster{nil, rosterOf("da", "db", "dc"), rosterOf("da", "db", ""), rosterOf("da", "db", "db")},
+		rosters: []birth.Roster{nil, rosterFrom("da", "db", "dc"), rosterFrom("da", "db", ""), rosterFrom("da", "db", "db")},
 		members: []int{3, 1, 0},
 	}
 }
@@ -305,7 +305,7 @@ func (p *product) at(n int) *Input {
 	if in.Members < 3 {
 		in.View.Peers = nil
 	}
-	in.View.SelfLast.Answer.Roster = rosterOf("x", "y", "z")
+	in.View.SelfLast.Answer.Roster = rosterFrom("x", "y", "z")
 	if o.twin {
 		in.View.SelfLast.Answer.Roster = in.View.Roster
 	}
@@ -430,7 +430,7 @@ func TestDecideMissingPeer(t *testing.T) {
 	plan := abc()
 	one := []rendezvous.PeerView{{Member: plan.Members[1], Now: rendezvous.IsPrepared, Agreed: true, Bound: true}}
 	for disk, want := range map[Disk]Rule{DiskEmpty: RuleWait, DiskPrepared: RuleWait, DiskPending: RulePendingWait} {
-		in := Input{Disk: disk, Records: RecordsSilent, Members: 3, Asked: true, View: rendezvous.View{Plan: plan, Disk: "da", Roster: rosterOf("da", "db", "dc"), Peers: one}}
+		in := Input{Disk: disk, Records: RecordsSilent, Members: 3, Asked: true, View: rendezvous.View{Plan: plan, Disk: "da", Roster: rosterFrom("da", "db", "dc"), Peers: one}}
 		if got := Decide(in); got.Rule != want {
 			t.Errorf("disk %v: %v by %q, want %q", disk, got.Step, got.Rule, want)
 		}
@@ -467,7 +467,7 @@ func TestDecideAbout(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&b, &c)
 			}
-			v := rendezvous.View{Plan: plan, Disk: "da", Roster: rosterOf("da", "db", "dc"), Peers: []rendezvous.PeerView{b, c}}
+			v := rendezvous.View{Plan: plan, Disk: "da", Roster: rosterFrom("da", "db", "dc"), Peers: []rendezvous.PeerView{b, c}}
 			out := Decide(Input{Disk: tt.disk, Records: RecordsSilent, Members: 3, Asked: true, View: v})
 			var got []string
 			for _, p := range out.Peers {

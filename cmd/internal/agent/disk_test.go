@@ -39,7 +39,7 @@ func TestVolumeLate(t *testing.T) {
 	foreign := func(t *testing.T) string { // of another cluster, with the same name
 		t.Helper()
 		other := newLab(t, 2).node(t, "m1")
-		other.commit(t, rosterOf(t, []*node{other}, map[string]seed.DiskID{"m2": someDisk("b")}))
+		other.commit(t, labRoster(t, []*node{other}, map[string]seed.DiskID{"m2": someDisk("b")}))
 		other.release(t)
 		return other.data
 	}
@@ -51,11 +51,11 @@ func TestVolumeLate(t *testing.T) {
 		{"prepared", func(t *testing.T, n *node) { t.Helper(); n.prepare(t) }},
 		{"pending", func(t *testing.T, n *node) {
 			t.Helper()
-			n.commit(t, rosterOf(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
+			n.commit(t, labRoster(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
 		}},
 		{"pending, without DNS", func(t *testing.T, n *node) {
 			t.Helper()
-			n.commit(t, rosterOf(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
+			n.commit(t, labRoster(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
 			n.breakDNS(n.name, &discovery.Error{Kind: discovery.Retry, Msg: "no DNS"})
 		}},
 	} {
@@ -73,7 +73,7 @@ func TestVolumeLate(t *testing.T) {
 				t.Parallel()
 				n, r := start(t)
 				e := n.elsewhere(t)
-				record := e.commit(t, rosterOf(t, []*node{e}, map[string]seed.DiskID{"m2": someDisk("d"), "m3": someDisk("e")})).Record
+				record := e.commit(t, labRoster(t, []*node{e}, map[string]seed.DiskID{"m2": someDisk("d"), "m3": someDisk("e")})).Record
 				e.release(t)
 				n.mount(t, e.data)
 				res := r.ok()
@@ -93,7 +93,7 @@ func TestVolumeLate(t *testing.T) {
 				t.Parallel()
 				n, r := start(t)
 				e := n.elsewhere(t)
-				e.commit(t, rosterOf(t, []*node{e}, map[string]seed.DiskID{"m2": someDisk("d"), "m3": someDisk("e")}))
+				e.commit(t, labRoster(t, []*node{e}, map[string]seed.DiskID{"m2": someDisk("d"), "m3": someDisk("e")}))
 				if err := os.Remove(filepath.Join(e.data, "member", "snap", "db")); err != nil {
 					t.Fatal(err)
 				}
@@ -121,7 +121,7 @@ func TestVolumeLate(t *testing.T) {
 				n, r := start(t)
 				n.breakDNS(n.name, nil)
 				nodes := []*node{n.elsewhere(t), n.node(t, "m2"), n.node(t, "m3")}
-				roster := rosterOf(t, nodes, nil)
+				roster := labRoster(t, nodes, nil)
 				for _, e := range nodes {
 					e.commit(t, roster)
 				}
@@ -165,7 +165,7 @@ func TestChangesBetweenSteps(t *testing.T) {
 	}
 	// A volume with data appears now.
 	n.prepare(t)
-	n.commit(t, rosterOf(t, []*node{n}, nil))
+	n.commit(t, labRoster(t, []*node{n}, nil))
 	n.release(t)
 	want := n.state(t).ClusterID
 	if _, err := a.act(t.Context(), out); err != nil {
@@ -193,7 +193,7 @@ func TestReleasedThenOther(t *testing.T) {
 		t.Fatalf("%v, %s", err, a.disk)
 	}
 	other := newLab(t, 2).node(t, "m1")
-	other.commit(t, rosterOf(t, []*node{other}, map[string]seed.DiskID{"m2": someDisk("b")}))
+	other.commit(t, labRoster(t, []*node{other}, map[string]seed.DiskID{"m2": someDisk("b")}))
 	other.release(t)
 	n.mount(t, other.data)
 	if err := a.observe(t.Context()); err != nil {
@@ -246,7 +246,7 @@ func TestNotSeeded(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 3)
 	nodes := l.nodes(t)
-	r := rosterOf(t, nodes, nil)
+	r := labRoster(t, nodes, nil)
 	// Two fakes that propose what m1 proposes would have to know its run; those
 	// that are bound need not.
 	for _, n := range nodes[1:] {
@@ -315,8 +315,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestBusy: while another process works in the directory, nothing is done.
-func TestBusy(t *testing.T) {
+// TestStill: a directory that has changed is not acted on.
+func TestStill(t *testing.T) {
 	t.Parallel()
 	n := newLab(t, 1).node(t, "m1")
 	a := newAgent(n.config(t))

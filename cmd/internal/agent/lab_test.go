@@ -58,7 +58,8 @@ func newLab(t *testing.T, members int) *lab {
 	l := &lab{addrs: make(map[string]string), views: make(map[string]map[string]string), fault: make(map[string]error)}
 	l.subnet = fmt.Sprintf("127.%d.%d.", 1+rand.N(250), rand.N(250))
 	var lc net.ListenConfig
-	held, err := lc.Listen(t.Context(), "tcp", l.subnet+"1:0")
+	// Below the ports that the system hands out, so that no two labs share one.
+	held, err := lc.Listen(t.Context(), "tcp", l.subnet+"1:"+strconv.Itoa(10000+rand.N(22000)))
 	if err != nil {
 		t.Skipf("no addresses on loopback here: %v", err)
 	}
@@ -215,9 +216,9 @@ func (n *node) prepare(t *testing.T) seed.DiskID {
 	return n.state(t).DiskID
 }
 
-// roster has the disks of these nodes, which are prepared for it; with disks for
+// labRoster has the disks of these nodes, which are prepared for it; with disks for
 // members of which the test has no node.
-func rosterOf(t *testing.T, nodes []*node, others map[string]seed.DiskID) seed.Roster {
+func labRoster(t *testing.T, nodes []*node, others map[string]seed.DiskID) seed.Roster {
 	t.Helper()
 	var seats []seed.Seat
 	for _, n := range nodes {
@@ -269,7 +270,7 @@ func pendingTrio(t *testing.T, committed int) (l *lab, nodes []*node, r seed.Ros
 	t.Helper()
 	l = newLab(t, 3)
 	nodes = l.nodes(t)
-	r = rosterOf(t, nodes, nil)
+	r = labRoster(t, nodes, nil)
 	for _, n := range nodes[:committed] {
 		n.commit(t, r)
 	}
@@ -310,7 +311,7 @@ func (n *node) config(t *testing.T, change ...func(*Config)) Config {
 // limit is a --timeout.
 func limit(d time.Duration) func(*Config) { return func(c *Config) { c.Timeout = d } }
 
-func without(names ...string) func(*Config) { return func(c *Config) { c.Without = names } }
+func leaveOut(names ...string) func(*Config) { return func(c *Config) { c.Without = names } }
 
 // running is an agent at work.
 type running struct {
@@ -367,6 +368,31 @@ func (r *running) end() (*Result, error) {
 		r.t.Fatalf("%s does not end; it waits for: %+v", r.n.name, r.last())
 	}
 	return r.res, r.err
+}
+
+// allOK waits until all agents have ended well; the first that has not is told.
+func allOK(t *testing.T, list []*running) {
+	t.Helper()
+	failed := make(chan *running, len(list))
+	for _, r := range list {
+		go func() {
+			<-r.done
+			failed <- r
+		}()
+	}
+	for range list {
+		select {
+		case r := <-failed:
+			if r.err != nil {
+				t.Fatalf("%s: %v", r.n.name, r.err)
+			}
+		case <-time.After(labTime):
+			for _, r := range list {
+				t.Errorf("%s: %v, waits for: %+v", r.n.name, r.err, r.last())
+			}
+			t.FailNow()
+		}
+	}
 }
 
 // ok waits until the agent has ended well.
@@ -597,4 +623,4 @@ func fixedAnswer(a *rendezvous.Answer) func() *rendezvous.Answer {
 	return func() *rendezvous.Answer { return a }
 }
 
-func flag(name, value string) etcdconf.Flag { return etcdconf.Flag{Name: name, Value: value} }
+func etcdFlag(name, value string) etcdconf.Flag { return etcdconf.Flag{Name: name, Value: value} }

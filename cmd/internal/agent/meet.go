@@ -106,6 +106,11 @@ func (a *agent) barrierConfig() rendezvous.Config {
 		},
 		TLS: a.peerTLS(), Dial: a.lookout.book.dial, Still: a.still, Clock: bootTime, Log: a.Log,
 	}
+	if a.state != nil {
+		for _, id := range a.state.Withdrawn {
+			cfg.Withdrawn = append(cfg.Withdrawn, rendezvous.ID(id.String()))
+		}
+	}
 	switch a.disk {
 	case DiskPrepared:
 		cfg.State, cfg.Disk = rendezvous.Prepared, a.state.DiskID

@@ -189,6 +189,28 @@ func mutants() []mutant {
 				s.Kind, s.Answer = rendezvous.Agent, rendezvous.Answer{Digest: w.plans[h.plan].Digest, MemberID: s.Peer, State: rendezvous.Waiting, Nonce: "?"}
 			}
 		}}},
+		// The same, found by searching.
+		{"search: proposals of all, not any", "three, a crash", rules{view: func(_ *world, _ *simHost, v *view) {
+			any1 := slices.ContainsFunc(v.Peers, func(p peer) bool { return p.Bound })
+			for i := range v.Peers {
+				v.Peers[i].Bound = any1 || v.Peers[i].Bound
+			}
+		}}},
+		{"search: bound again", "two, a crash, a freeze, slow", rules{bindTwice: true}},
+		{"search: any disk ID is bound", "two, a disk mounted late", rules{bindAny: true}},
+		{"search: the disk ID stays", "two, a seed moved aside", rules{keepToken: true}},
+		{"search: said before it is durable", "two, power failures", rules{sayEarly: true}},
+		{"search: what is found is not made durable", "two, power failures", rules{noConfirm: true}},
+		{"search: one side of a wal-dir is not looked at", "two, a wal-dir, rolled back", rules{dataSideOnly: true}},
+		{"search: no look before an answer", "two, a disk mounted late", rules{noLookAnswer: true}},
+		{"search: the mark of what is there now", "two, a disk mounted late", rules{releaseByPath: true}},
+		{"search: old addresses", "two, one with two disks, a route", rules{oldAddresses: true}},
+		{"search: an old plan", "three, two views of DNS", rules{noReplan: true}},
+		{"search: prepared counts as bound", "three, a lost message, slow", atPeers(func(_ *world, _ *simHost, _ *view, p *peer) {
+			p.Bound = p.Bound || p.Now == rendezvous.IsPrepared
+		})},
+		{"search: an etcd does not release", "two wrote, a crash, a lost disk", without(RuleUnstarted)},
+
 		{"a pending seed of another token is foreign", "another token", without(RuleOtherToken)},
 		{"a disk with one side lost is damaged", "one side of a separate wal-dir", without(RuleDamaged)},
 		{"a copy of a machine that runs", "a copy of a machine that runs", without(RuleNobodyTwice)},

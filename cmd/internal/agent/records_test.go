@@ -143,7 +143,7 @@ func TestRecordsOfData(t *testing.T) {
 	t.Run("another configuration", func(t *testing.T) {
 		t.Parallel()
 		n := released(t)
-		n.flags = append(n.flags, flag("name", "other"), flag("advertise-client-urls", "http://192.0.2.1:2379"))
+		n.flags = append(n.flags, etcdFlag("name", "other"), etcdFlag("advertise-client-urls", "http://192.0.2.1:2379"))
 		wantWarning(t, n.start(t).ok(), `name is "other"`, "advertise-client-urls", "the stored value is used")
 	})
 }
@@ -156,7 +156,7 @@ func TestToken(t *testing.T) {
 		t.Parallel()
 		_, nodes, _ := pendingTrio(t, 1)
 		n := nodes[0]
-		n.flags = append(n.flags, flag("initial-cluster-token", "another"))
+		n.flags = append(n.flags, etcdFlag("initial-cluster-token", "another"))
 		n.start(t).refused(exit.Foreign, "another-token", labToken, "another", "set the token back", "mv "+n.data+"/member ")
 		if !n.state(t).Pending {
 			t.Error("the seed has changed")
@@ -169,7 +169,7 @@ func TestToken(t *testing.T) {
 			if !dns {
 				n.breakDNS("m1", &discovery.Error{Kind: discovery.Retry, Msg: "no DNS"})
 			}
-			n.flags = append(n.flags, flag("initial-cluster-token", "another"))
+			n.flags = append(n.flags, etcdFlag("initial-cluster-token", "another"))
 			res := n.start(t).ok()
 			wantWarning(t, res, "initial-cluster-token is another, the data were made for "+labToken)
 			if res.Action != Kept || len(res.Warnings) != 1 {
@@ -292,7 +292,7 @@ func TestFirstEdition(t *testing.T) {
 	t.Run("another token", func(t *testing.T) {
 		t.Parallel()
 		n, _ := begin(t)
-		n.flags = append(n.flags, flag("initial-cluster-token", "another"))
+		n.flags = append(n.flags, etcdFlag("initial-cluster-token", "another"))
 		n.start(t).refused(exit.Foreign, "another-token", "the initial-cluster-token another one, and the configuration says another")
 	})
 }
@@ -314,7 +314,7 @@ func TestNobodyAsked(t *testing.T) {
 	t.Run("empty, with the default token", func(t *testing.T) {
 		t.Parallel()
 		n := newLab(t, 2).node(t, "m1")
-		n.flags = append(n.flags, flag("initial-cluster-token", "etcd-cluster"))
+		n.flags = append(n.flags, etcdFlag("initial-cluster-token", "etcd-cluster"))
 		wantWarning(t, n.start(t, none).ok(), "initial-cluster-token is the default", "even number of members (2)")
 	})
 	t.Run("pending", func(t *testing.T) {
@@ -332,10 +332,10 @@ func TestNobodyAsked(t *testing.T) {
 func TestExisting(t *testing.T) {
 	t.Parallel()
 	n := newLab(t, 3).node(t, "m1")
-	n.flags = append(n.flags, flag("initial-cluster-state", "existing"))
+	n.flags = append(n.flags, etcdFlag("initial-cluster-state", "existing"))
 	n.start(t).refused(exit.Unsafe, "initial-cluster-state-existing", "refusing to seed", "member add --learner")
 	r := released(t)
-	r.flags = append(r.flags, flag("initial-cluster-state", "existing"))
+	r.flags = append(r.flags, etcdFlag("initial-cluster-state", "existing"))
 	r.start(t).ok()
 }
 

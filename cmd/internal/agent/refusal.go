@@ -217,6 +217,7 @@ func (a *agent) others() []string {
 			list = append(list, p.Name)
 		}
 	}
+	slices.Sort(list)
 	return list
 }
 

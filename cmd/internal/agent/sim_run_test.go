@@ -327,6 +327,21 @@ func shorten(start *world, trace []move) []move {
 	return trace
 }
 
+// TestSimulationFindsStockLoss shows that the simulation can find a lost write at
+// all: stock bootstrap has it.
+func TestSimulationFindsStockLoss(t *testing.T) {
+	w := writtenTrio(t, shape{plans: trio, hosts: []int8{0, 1, 2}, left: budget{boot: 1, lose: 1, term: 2}})
+	if err := w.startEtcd(2); err != nil {
+		t.Fatal(err)
+	}
+	w.rules = &rules{stock: true}
+	r := explore(w, 400_000, 0)
+	if r.err == nil || !strings.Contains(r.err.Error(), "acknowledged write is lost") {
+		t.Fatalf("stock etcd loses a write here, the simulation found %v in %d worlds", r.err, r.states)
+	}
+	t.Logf("%v: %v", r.err, r.trace)
+}
+
 func walk(w *world, rng *rand.Rand, steps int) ([]move, error) {
 	var done, ms []move
 	for range steps {

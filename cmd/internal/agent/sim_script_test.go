@@ -351,9 +351,9 @@ func frozenHandle(s *script) {
 	}
 }
 
-// oldRound: a release on a round that is long ago. Meanwhile a copy of the disk
+// releasedLate: a release on a round that is long ago. Meanwhile a copy of the disk
 // was released and has run.
-func oldRound(s *script) {
+func releasedLate(s *script) {
 	s.twice().boot(0, 1, 2).bound(0, 1, 2)
 	s.w.left.slow = 1
 	s.do(move{mHold, 0, 0}, move{mTake, 0, 0}, move{mRestore, 3, 0})
@@ -493,8 +493,6 @@ func deadRoster(s *script) {
 	s.do(move{mWithdraw, 1, 0}).stages(sBound, 1) // not a second apart
 	s.tick(1).do(move{mWithdraw, 1, 0}).stages(sEmpty, 1)
 	s.round(1).stages(sEmpty, 1)
-	// 2 is alone with its pending seed now, and that is one too few.
-	s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sBound, 2)
 }
 
 // noProof: a member is silent, another run answers, or one is released: nothing
@@ -782,7 +780,7 @@ func scripts() []namedScript {
 		{"a release that was frozen", frozenRelease},
 		{"a commit that was frozen", frozenCommit},
 		{"a release that was frozen, of another directory", frozenHandle},
-		{"a release on an old round", oldRound},
+		{"a release on an old round", releasedLate},
 		{"a release that is contradicted", contradicted},
 		{"a twin at my own URL", twinRuns},
 		{"a copy of a prepared disk", copyPrepared},

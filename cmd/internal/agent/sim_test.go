@@ -62,6 +62,7 @@ type rules struct {
 	freshNonce    bool // a run that restarts has the nonce that it had
 	quickProof    bool // withdraws after one look
 	anyProof      bool // withdraws whatever is seen
+	stock         bool // etcd's own bootstrap: the cluster ID follows from the configuration, and nobody is asked
 }
 
 // said is a sighting with its text, for the hash of a world.
@@ -241,7 +242,20 @@ func (w *world) boot(i int8) error {
 	h := &w.hosts[i]
 	h.simRun = simRun{}
 	w.sweep(h)
+	if w.rules.stock {
+		return w.stock(i)
+	}
 	return w.begin(i)
+}
+
+// stock starts stock etcd with an initial cluster.
+func (w *world) stock(i int8) error {
+	h := &w.hosts[i]
+	if d := &w.vols[h.at]; d.stage == sEmpty {
+		gen := d.gen + 1
+		*d = simDisk{stage: sFree, id: w.lives[0].roster.Disk(string(w.idOf(0, h.member))), life: 1, walLife: 1, gen: gen, term: 1}
+	}
+	return w.startEtcd(i)
 }
 
 // begin decides on the directory alone. Where peers have to be asked, they are

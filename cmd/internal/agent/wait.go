@@ -5,12 +5,41 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/etcdinit/etcdinit/seed"
 )
 
 const (
 	minPause = 20 * time.Millisecond
 	maxPause = 2 * time.Second
+
+	// lockTime is how long another etcdinit may work in the data directory: it
+	// writes and syncs a few files.
+	lockTime = 5 * time.Second
 )
+
+// elbow waits a moment where err says that another etcdinit works in the data
+// directory; the loop then looks again at what that one has made of it. Any other
+// error comes back.
+func (a *agent) elbow(ctx context.Context, err error) error {
+	if !seed.Locked(err) {
+		return err
+	}
+	if a.locked.IsZero() {
+		a.locked = time.Now()
+	}
+	if time.Since(a.locked) > lockTime {
+		return err
+	}
+	cause := a.sleep(ctx, minPause, Wait{For: "the data directory", Cause: err.Error()})
+	switch {
+	case cause == nil:
+		return nil
+	case expired(ctx):
+		return err
+	}
+	return a.interrupted(cause)
+}
 
 // wait says what is awaited and waits for news, or for a while that grows.
 func (a *agent) wait(ctx context.Context, out Outcome) error {

@@ -43,9 +43,7 @@ func TestDeadline(t *testing.T) {
 			}
 			r.refused(exit.Disagree, "peers-disagree", "timeout of 3s has passed: not all 3 members agree to start", "m2 is silent", "m3 is silent", left)
 			list := startAll(t, nodes)
-			for _, r := range list {
-				r.ok()
-			}
+			allOK(t, list)
 			wantBorn(t, nodes...)
 		})
 	}
@@ -54,9 +52,7 @@ func TestDeadline(t *testing.T) {
 		nodes := newLab(t, 3).nodes(t)
 		disk := nodes[0].prepare(t)
 		nodes[0].start(t, limit(patience)).refused(exit.Disagree, "peers-disagree", "no member data was written")
-		for _, r := range startAll(t, nodes) {
-			r.ok()
-		}
+		allOK(t, startAll(t, nodes))
 		if record := wantBorn(t, nodes...); record.Roster.Disk(nodes[0].id(t)) != disk {
 			t.Error("the next run has not gone on with the disk's ID")
 		}
@@ -82,7 +78,7 @@ func TestDeadline(t *testing.T) {
 func released(t *testing.T) *node {
 	t.Helper()
 	n := newLab(t, 3).node(t, "m1")
-	n.commit(t, rosterOf(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
+	n.commit(t, labRoster(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
 	n.release(t)
 	return n
 }
@@ -252,7 +248,7 @@ func TestListenAddressTaken(t *testing.T) {
 	t.Run("none there", func(t *testing.T) {
 		t.Parallel()
 		n := newLab(t, 2).node(t, "m1")
-		n.flags = append(n.flags, flag("listen-peer-urls", "http://192.0.2.77:"+strconv.Itoa(int(n.port))))
+		n.flags = append(n.flags, etcdFlag("listen-peer-urls", "http://192.0.2.77:"+strconv.Itoa(int(n.port))))
 		n.start(t).refused(exit.Config, "listen-peer-urls", "cannot answer the peers", "192.0.2.77")
 	})
 }

@@ -17,7 +17,8 @@ const proofTime = time.Second
 
 // pendingProof shows that no write can have been acknowledged under a roster:
 // so many of its disks were never released that the rest is no quorum, and
-// nobody of it is silent. It takes two looks, and the same runs in both.
+// nobody of it is silent. A disk whose seed was withdrawn counts as one that is
+// pending. It takes two looks, and the same runs in both.
 type pendingProof struct {
 	members int
 	first   map[rendezvous.ID]string // the runs that answered pending at the first look
@@ -36,12 +37,12 @@ func (p *pendingProof) look(v *rendezvous.View, now time.Duration) {
 		if v.Roster.Disk(string(peer.Member.ID)) == "" {
 			continue
 		}
+		answer := &peer.Last.Answer
 		switch peer.Now {
-		case rendezvous.IsCommitted:
-			if peer.Last.Answer.Roster.Equal(v.Roster) {
-				runs[peer.Member.ID] = peer.Last.Answer.Nonce
-			}
-		case rendezvous.IsWaiting, rendezvous.IsPrepared: // another disk: the roster's one is lost, or elsewhere
+		case rendezvous.IsWaiting, rendezvous.IsPrepared, rendezvous.IsCommitted:
+			if answer.Roster.Equal(v.Roster) || slices.Contains(answer.Withdrawn, v.ClusterID) {
+				runs[peer.Member.ID] = answer.Nonce
+			} // or it is on another disk: the roster's one is lost, or elsewhere
 		case rendezvous.Silent, rendezvous.Unknown, rendezvous.Astray, rendezvous.Differs, rendezvous.IsReleased, rendezvous.Runs,
 			rendezvous.Vague, rendezvous.Unstarted, rendezvous.Started, rendezvous.Removed, rendezvous.Mine, rendezvous.Double:
 			p.missing = peer.Member.Name + " is " + peer.Now.String()
@@ -51,7 +52,7 @@ func (p *pendingProof) look(v *rendezvous.View, now time.Duration) {
 	// fewer than a quorum: N-Q+1 pending ones, this one included, leave Q-1.
 	need := p.members - (p.members/2 + 1) + 1
 	if pending := len(runs) + 1; p.missing == "" && pending < need {
-		p.missing = fmt.Sprintf("only %d of its disks answer as pending, %d are needed", pending, need)
+		p.missing = fmt.Sprintf("only %d of its disks answer as pending or withdrawn, %d are needed", pending, need)
 	}
 	switch {
 	case p.missing != "" || !sameRuns(p.first, runs):

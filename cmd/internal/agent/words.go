@@ -142,6 +142,9 @@ func (a *agent) ownWords() string {
 	case rendezvous.Mine:
 		return ""
 	case rendezvous.Double:
+		if a.dry && last.Answer.Disk == a.view.Disk {
+			return "" // this node's own init, beside a command that only looks
+		}
 		mine := "this node"
 		if a.found != nil && a.found.Addr.IsValid() {
 			mine = "this one at " + a.found.Addr.String()

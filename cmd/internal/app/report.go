@@ -35,9 +35,9 @@ func (a *app) writeReport(r *agent.Result) error {
 	return err
 }
 
-// encodeReport fits the report into reportLimit bytes: first without the
-// timeline, then without the member list, at
-// last without the commands and with a shorter message.
+// encodeReport fits the report into reportLimit bytes. It drops the timeline, the
+// member list, the warnings and the commands, in this order and only as far as
+// needed, and cuts the message last.
 func encodeReport(o outcome) []byte {
 	data := encode(o)
 	if o.Result != nil {

@@ -5,8 +5,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // check refuses what can never work, whatever discovery will say.
@@ -17,7 +15,7 @@ func (c *Config) check() error {
 			continue
 		}
 		if v, err := k.canonical(s.value); err != nil {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place, Err: err}
+			return invalid(s.place, err)
 		} else if k.kind != boolean || v == "true" {
 			return refused(k.flag, s)
 		}
@@ -32,11 +30,11 @@ func (c *Config) check() error {
 		{"advertise-client-urls", checkHost(c.AdvertiseClients)},
 	} {
 		if bad.err != nil {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: c.place(bad.flag), Err: bad.err}
+			return invalid(c.place(bad.flag), bad.err)
 		}
 	}
 	if s := c.InitialClusterState; s != "" && s != "new" && s != "existing" {
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s: %q is neither new nor existing", c.place("initial-cluster-state"), s)}
+		return invalid(fmt.Sprintf("%s: %q is neither new nor existing", c.place("initial-cluster-state"), s), nil)
 	}
 	if _, err := c.InitialMembers(); err != nil {
 		return err
@@ -53,9 +51,9 @@ func (c *Config) check() error {
 func (c *Config) noDataDir() error {
 	const why = ": etcd would take NAME.etcd in its working directory, and the name is not known yet"
 	if c.File != "" {
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: c.File + " has no data-dir" + why + "; add data-dir"}
+		return invalid(c.File+" has no data-dir"+why+"; add data-dir", nil)
 	}
-	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "no data directory given" + why + "; give --data-dir, ETCD_DATA_DIR or --config-file"}
+	return invalid("no data directory given"+why+"; give --data-dir, ETCD_DATA_DIR or --config-file", nil)
 }
 
 // checkTLS holds the URLs' schemes and the TLS sections against each other:
@@ -76,14 +74,14 @@ func (c *Config) checkTLS() error {
 			if side.tls.CertFile == "" {
 				have, missing = keyFile, cert
 			}
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is given, but %s is not: TLS needs both", c.place(have), missing)}
+			return invalid(fmt.Sprintf("%s is given, but %s is not: TLS needs both", c.place(have), missing), nil)
 		}
 		for _, u := range side.listen {
 			if secure(u) && !side.tls.Enabled() {
-				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s: %q is https, but there is no %s and %s (nor %sauto-tls)", c.place(side.flag), u, cert, keyFile, side.prefix)}
+				return invalid(fmt.Sprintf("%s: %q is https, but there is no %s and %s (nor %sauto-tls)", c.place(side.flag), u, cert, keyFile, side.prefix), nil)
 			}
 			if side.flag == "listen-peer-urls" && plain(u) && side.tls.Enabled() {
-				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s: %q is http, but %s configures TLS for peers: etcd would ignore the certificate; make it https", c.place(side.flag), u, c.tlsPlace())}
+				return invalid(fmt.Sprintf("%s: %q is http, but %s configures TLS for peers: etcd would ignore the certificate; make it https", c.place(side.flag), u, c.tlsPlace()), nil)
 			}
 		}
 	}
@@ -102,9 +100,9 @@ func (c *Config) checkAdvertisedScheme() error {
 	for _, u := range c.AdvertisePeerURLs {
 		switch {
 		case secure(u) && !c.PeerTLS.Enabled():
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s: %q is https, but without peer-cert-file and peer-key-file the peers speak http, and with discovery-srv they are looked for under _etcd-server; make them agree", c.place("initial-advertise-peer-urls"), u)}
+			return invalid(fmt.Sprintf("%s: %q is https, but without peer-cert-file and peer-key-file the peers speak http, and with discovery-srv they are looked for under _etcd-server; make them agree", c.place("initial-advertise-peer-urls"), u), nil)
 		case plain(u) && c.PeerTLS.Enabled():
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s: %q is http, but %s configures TLS for peers, and with discovery-srv they are looked for under _etcd-server-ssl; make them agree", c.place("initial-advertise-peer-urls"), u, c.tlsPlace())}
+			return invalid(fmt.Sprintf("%s: %q is http, but %s configures TLS for peers, and with discovery-srv they are looked for under _etcd-server-ssl; make them agree", c.place("initial-advertise-peer-urls"), u, c.tlsPlace()), nil)
 		}
 	}
 	if len(c.ListenClientURLs) == 0 || !allSecure(c.ListenClientURLs) {
@@ -112,7 +110,7 @@ func (c *Config) checkAdvertisedScheme() error {
 	}
 	for _, u := range c.AdvertiseClients {
 		if plain(u) {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s: %q is http, but %s is https alone (%s)", c.place("advertise-client-urls"), u, c.place("listen-client-urls"), strings.Join(c.ListenClientURLs, ","))}
+			return invalid(fmt.Sprintf("%s: %q is http, but %s is https alone (%s)", c.place("advertise-client-urls"), u, c.place("listen-client-urls"), strings.Join(c.ListenClientURLs, ",")), nil)
 		}
 	}
 	return nil
@@ -133,7 +131,7 @@ func (c *Config) CheckListen(size int, self ...netip.Addr) error {
 		return nil
 	}
 	if len(c.ListenPeerURLs) == 0 {
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("listen-peer-urls is absent, so etcd listens on %s, where the other %d members cannot reach it; set it, for example to %s", defaultPeerURL, size-1, c.exampleListen())}
+		return invalid(fmt.Sprintf("listen-peer-urls is absent, so etcd listens on %s, where the other %d members cannot reach it; set it, for example to %s", defaultPeerURL, size-1, c.exampleListen()), nil)
 	}
 	for _, l := range c.PeerListeners() {
 		ip, err := netip.ParseAddr(l.Host)
@@ -142,8 +140,8 @@ func (c *Config) CheckListen(size int, self ...netip.Addr) error {
 			return nil
 		}
 	}
-	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q, where the other %d members cannot reach it; set it, for example to %s",
-		c.place("listen-peer-urls"), strings.Join(c.ListenPeerURLs, ","), size-1, c.exampleListen())}
+	return invalid(fmt.Sprintf("%s is %q, where the other %d members cannot reach it; set it, for example to %s",
+		c.place("listen-peer-urls"), strings.Join(c.ListenPeerURLs, ","), size-1, c.exampleListen()), nil)
 }
 
 func (c *Config) exampleListen() string {
@@ -174,13 +172,13 @@ func (c *Config) checkAdvertise(flag string, size int, configured, discovered []
 	value := strings.Join(configured, ",")
 	for _, u := range configured {
 		if l, ok := listener(u); size > 1 && ok && !l.Unix() && isLocalhost(l.Host) && !slices.ContainsFunc(discovered, onLocalhost) {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q, which no other of the %d members can use; %s: take the key away, and it is filled in", c.place(flag), value, size, says)}
+			return invalid(fmt.Sprintf("%s is %q, which no other of the %d members can use; %s: take the key away, and it is filled in", c.place(flag), value, size, says), nil)
 		}
 	}
 	if len(discovered) == 0 {
 		return nil
 	}
-	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q, but %s: take the key away, and it is filled in, or correct the records", c.place(flag), value, says)}
+	return invalid(fmt.Sprintf("%s is %q, but %s: take the key away, and it is filled in, or correct the records", c.place(flag), value, says), nil)
 }
 
 func onLocalhost(u string) bool {
@@ -226,11 +224,11 @@ func (c *Config) InitialMembers() ([]Peer, error) {
 	for part := range strings.SplitSeq(c.InitialCluster, ",") {
 		name, raw, ok := strings.Cut(strings.TrimSpace(part), "=")
 		if !ok || name == "" {
-			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s: %q is not of the form NAME=http://host:port", c.place("initial-cluster"), part)}
+			return nil, invalid(fmt.Sprintf("%s: %q is not of the form NAME=http://host:port", c.place("initial-cluster"), part), nil)
 		}
 		u, err := parseURL(raw)
 		if err != nil {
-			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: c.place("initial-cluster") + ": member " + name, Err: err}
+			return nil, invalid(c.place("initial-cluster")+": member "+name, err)
 		}
 		byName[name] = append(byName[name], u)
 	}
@@ -254,8 +252,8 @@ func (c *Config) CheckInitialCluster(discovered []Peer) error {
 	if samePeers(members, discovered) {
 		return nil
 	}
-	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s lists %s, but discovery found %s: take initial-cluster away, it is not needed here, or correct the records",
-		c.place("initial-cluster"), describePeers(members), describePeers(discovered))}
+	return invalid(fmt.Sprintf("%s lists %s, but discovery found %s: take initial-cluster away, it is not needed here, or correct the records",
+		c.place("initial-cluster"), describePeers(members), describePeers(discovered)), nil)
 }
 
 // peerURLs are the URLs of each peer, in an order that does not depend on names.

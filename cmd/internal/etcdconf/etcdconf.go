@@ -9,6 +9,8 @@
 // that says something else, Load refuses and names both places.
 package etcdconf
 
+import "github.com/etcdinit/etcdinit/cmd/internal/exit"
+
 // TLS is one of etcd's two TLS sections.
 type TLS struct {
 	CertFile, KeyFile             string
@@ -53,6 +55,12 @@ type Handoff struct {
 // Flag is one of etcd's flags as a command line gave it.
 type Flag struct {
 	Name, Value string // Name without dashes: "data-dir"
+}
+
+// invalid is the refusal of a configuration: what is wrong and where, and the cause
+// or nil.
+func invalid(msg string, cause error) *exit.Error {
+	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: msg, Err: cause}
 }
 
 // setting is one value and the place that it came from.

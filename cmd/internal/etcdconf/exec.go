@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // argument is one of etcd's flags in a command line: args[first:last].
@@ -34,7 +32,7 @@ func arguments(args []string) ([]argument, error) {
 		case i+1 < len(args):
 			a.Value, a.last = args[i+1], i+2
 		default:
-			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "etcd's command line: flag --" + name + " has no value"}
+			return nil, invalid("etcd's command line: flag --"+name+" has no value", nil)
 		}
 		all = append(all, a)
 		i = a.last
@@ -127,7 +125,7 @@ func sameSetting(f Flag, value string) (bool, error) {
 	}
 	have, err := k.canonicalOr(f.Value)
 	if err != nil {
-		return false, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "etcd's command line: flag --" + f.Name, Err: err}
+		return false, invalid("etcd's command line: flag --"+f.Name, err)
 	}
 	if k.kind == boolean && have == "false" {
 		have = ""
@@ -140,13 +138,13 @@ func contradiction(f Flag, value string) error {
 	const where = "etcd's command line: flag --"
 	switch {
 	case f.Name == "initial-cluster", strings.HasPrefix(f.Name, "discovery"):
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s%s is %q: the member list is in the seeded directory, and with this flag an etcd that misses it would make a cluster of its own; take it away", where, f.Name, f.Value)}
+		return invalid(fmt.Sprintf("%s%s is %q: the member list is in the seeded directory, and with this flag an etcd that misses it would make a cluster of its own; take it away", where, f.Name, f.Value), nil)
 	case f.Name == "initial-cluster-state":
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s%s is %q: an etcd that misses its seeded directory must stop, so it is handed over as %q; take it away", where, f.Name, f.Value, value)}
+		return invalid(fmt.Sprintf("%s%s is %q: an etcd that misses its seeded directory must stop, so it is handed over as %q; take it away", where, f.Name, f.Value, value), nil)
 	case f.Name == "force-new-cluster":
 		return refused(f.Name, setting{f.Value, where + f.Name})
 	default:
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s%s is %q, but this member is %q: take it away, it is handed over", where, f.Name, f.Value, value)}
+		return invalid(fmt.Sprintf("%s%s is %q, but this member is %q: take it away, it is handed over", where, f.Name, f.Value, value), nil)
 	}
 }
 
@@ -159,9 +157,9 @@ func (c *Config) Exec(h Handoff, args, environ []string, resolved string) (argv,
 	case err != nil:
 		return nil, nil, err
 	case named != "" && named != c.File:
-		return nil, nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("etcd would read the configuration file %s, but %s was read here: name the same one, or none, in etcd's command line and in ETCD_CONFIG_FILE", named, c.source())}
+		return nil, nil, invalid(fmt.Sprintf("etcd would read the configuration file %s, but %s was read here: name the same one, or none, in etcd's command line and in ETCD_CONFIG_FILE", named, c.source()), nil)
 	case c.File != "" && resolved == "":
-		return nil, nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "etcd reads a configuration file (" + c.File + ") and so ignores variables and flags: the resolved file must be written first (--config-out)"}
+		return nil, nil, invalid("etcd reads a configuration file ("+c.File+") and so ignores variables and flags: the resolved file must be written first (--config-out)", nil)
 	case c.File == "":
 		resolved = ""
 	}

@@ -14,8 +14,6 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // fileKeys is read by the library that etcd itself reads its file with, so
@@ -117,7 +115,7 @@ type document struct {
 func readFile(path string) (*document, []byte, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // G304: the path is what the person who starts etcd says
 	if err != nil {
-		return nil, nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "read etcd's configuration file", Err: err}
+		return nil, nil, invalid("read etcd's configuration file", err)
 	}
 	doc, err := parseFile(path, data)
 	return doc, data, err
@@ -130,7 +128,7 @@ func parseFile(path string, data []byte) (*document, error) {
 	}
 	if top := d.mapping(); top != nil {
 		if top.Kind != yamlv3.MappingNode {
-			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%d: etcd's configuration is a list of \"key: value\" lines, this is %s", path, top.Line, nodeKind(top))}
+			return nil, invalid(fmt.Sprintf("%s:%d: etcd's configuration is a list of \"key: value\" lines, this is %s", path, top.Line, nodeKind(top)), nil)
 		}
 		if err := d.index("", top); err != nil {
 			return nil, err
@@ -169,9 +167,9 @@ func (d *document) index(prefix string, m *yamlv3.Node) error {
 		name := prefix + strings.ToLower(k.Value)
 		if first, twice := d.lines[name]; twice && k.Tag != "!!merge" {
 			if spelled[name] != k.Value {
-				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%d: key %q is %q of line %d again: etcd reads both as one key", d.path, k.Line, k.Value, spelled[name], first)}
+				return invalid(fmt.Sprintf("%s:%d: key %q is %q of line %d again: etcd reads both as one key", d.path, k.Line, k.Value, spelled[name], first), nil)
 			}
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%d: key %q is there twice, first in line %d", d.path, k.Line, k.Value, first)}
+			return invalid(fmt.Sprintf("%s:%d: key %q is there twice, first in line %d", d.path, k.Line, k.Value, first), nil)
 		}
 		d.lines[name], spelled[name] = k.Line, k.Value
 		d.null[name] = v.ShortTag() == "!!null"
@@ -209,14 +207,14 @@ func parent(path string) string {
 func (d *document) yamlError(err error) error {
 	var typed *json.UnmarshalTypeError
 	if errors.As(err, &typed) && typed.Field != "" {
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: d.place(typed.Field) + ": " + typeError(typed)}
+		return invalid(d.place(typed.Field)+": "+typeError(typed), nil)
 	}
 	msg := err.Error()
 	msg = strings.Join(strings.Fields(strings.TrimPrefix(msg, "yaml: ")), " ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(msg); m != nil {
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s:%s: not YAML: %s", d.path, m[1], m[2])}
+		return invalid(fmt.Sprintf("%s:%s: not YAML: %s", d.path, m[1], m[2]), nil)
 	}
-	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: d.path + ": not YAML: " + msg}
+	return invalid(d.path+": not YAML: "+msg, nil)
 }
 
 func typeError(e *json.UnmarshalTypeError) string {

@@ -3,8 +3,6 @@ package etcdconf
 import (
 	"fmt"
 	"strings"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // otherFlags are etcd's other flags of 3.4 to 3.7, by kind. They are carried
@@ -82,7 +80,7 @@ func allKeys() map[string]key {
 // refused explains why a setting of refusedKeys cannot be used.
 func refused(flag string, s setting) error {
 	if flag == "force-new-cluster" {
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place + ": it makes every member a cluster of its own, whatever was seeded; take it away"}
+		return invalid(s.place+": it makes every member a cluster of its own, whatever was seeded; take it away", nil)
 	}
-	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q: etcd's discovery service makes the member list as etcd starts, but here every member's list is seeded before that; take the discovery service's keys away and use discovery-srv, or --discovery with another source", s.place, s.value)}
+	return invalid(fmt.Sprintf("%s is %q: etcd's discovery service makes the member list as etcd starts, but here every member's list is seeded before that; take the discovery service's keys away and use discovery-srv, or --discovery with another source", s.place, s.value), nil)
 }

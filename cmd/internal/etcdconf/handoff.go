@@ -3,8 +3,6 @@ package etcdconf
 import (
 	"bytes"
 	"strings"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // pair is one etcd setting by flag name.
@@ -61,7 +59,7 @@ func (c *Config) CheckEnvFile() error {
 	if c.File == "" {
 		return nil
 	}
-	return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "etcd ignores ETCD_* variables when it has a configuration file (" + c.File + "): hand over with --config-out and start etcd with that file"}
+	return invalid("etcd ignores ETCD_* variables when it has a configuration file ("+c.File+"): hand over with --config-out and start etcd with that file", nil)
 }
 
 // quoteEnv quotes only what needs it: not every reader of such files knows

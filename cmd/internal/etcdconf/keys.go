@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // kind is how etcd reads a value.
@@ -133,13 +131,13 @@ func (k key) canonical(value string) (string, error) {
 	case boolean:
 		b, err := strconv.ParseBool(value)
 		if err != nil {
-			return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: strconv.Quote(value) + " is neither true nor false"}
+			return "", invalid(strconv.Quote(value)+" is neither true nor false", nil)
 		}
 		return strconv.FormatBool(b), nil
 	case integer:
 		n, err := strconv.ParseInt(value, 0, strconv.IntSize)
 		if err != nil {
-			return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: strconv.Quote(value) + " is not a whole number"}
+			return "", invalid(strconv.Quote(value)+" is not a whole number", nil)
 		}
 		return strconv.FormatInt(n, 10), nil
 	case urls:

@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // Load reads etcd's configuration as etcd itself would: from file where one is
@@ -58,7 +56,7 @@ func givenSettings(flags []Flag, env map[string]string) (map[string][]setting, e
 	for _, f := range flags {
 		k, ok := known[f.Name]
 		if !ok {
-			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "flag --" + f.Name + ": etcd has no such flag"}
+			return nil, invalid("flag --"+f.Name+": etcd has no such flag", nil)
 		}
 		if k.kind == boolean && f.Value == "" {
 			f.Value = "true"
@@ -89,7 +87,7 @@ func (c *Config) fromSettings(given map[string][]setting) error {
 		}
 		value, err := k.canonical(s.value)
 		if err != nil {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place, Err: err}
+			return invalid(s.place, err)
 		}
 		k.set(c, value)
 	}
@@ -115,7 +113,7 @@ func (c *Config) fromFile(given map[string][]setting) error {
 		place := d.place(k.yamlPath())
 		canonical, err := k.canonicalOr(value)
 		if err != nil {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: place, Err: err}
+			return invalid(place, err)
 		}
 		c.settings[k.flag] = setting{value, place}
 		if k.value != nil {
@@ -132,7 +130,7 @@ func (c *Config) compare(given map[string][]setting) error {
 		for _, g := range given[k.flag] {
 			want, err := k.canonicalOr(g.value)
 			if err != nil {
-				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: g.place, Err: err}
+				return invalid(g.place, err)
 			}
 			s, inFile := c.settings[k.flag]
 			if !inFile || s.value == "" && k.flag != "initial-cluster-token" {
@@ -140,16 +138,16 @@ func (c *Config) compare(given map[string][]setting) error {
 				if want == fallback || want == "" {
 					continue
 				}
-				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q, but etcd's configuration file %s has no %s, and with a configuration file etcd ignores flags and ETCD_* variables: put it into the file, or take it away",
-					g.place, g.value, c.File, k.yamlPath())}
+				return invalid(fmt.Sprintf("%s is %q, but etcd's configuration file %s has no %s, and with a configuration file etcd ignores flags and ETCD_* variables: put it into the file, or take it away",
+					g.place, g.value, c.File, k.yamlPath()), nil)
 			}
 			have, err := k.canonicalOr(s.value)
 			if err != nil {
-				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place, Err: err}
+				return invalid(s.place, err)
 			}
 			if want != have && (!k.isPath() || filepath.Clean(want) != filepath.Clean(have)) {
-				return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%s is %q, but %s is %q, and with a configuration file etcd ignores flags and ETCD_* variables: make them equal, or take one away",
-					g.place, g.value, s.place, s.value)}
+				return invalid(fmt.Sprintf("%s is %q, but %s is %q, and with a configuration file etcd ignores flags and ETCD_* variables: make them equal, or take one away",
+					g.place, g.value, s.place, s.value), nil)
 			}
 		}
 	}

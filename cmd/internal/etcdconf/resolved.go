@@ -10,8 +10,6 @@ import (
 	"time"
 
 	yamlv3 "go.yaml.in/yaml/v3"
-
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 // Resolved is the configuration file with the handoff filled in: comments and
@@ -38,7 +36,7 @@ func (c *Config) Resolved(h Handoff) ([]byte, error) {
 	}
 	out, err := encode(d.root)
 	if err != nil {
-		return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: d.path + ": write the resolved configuration", Err: err}
+		return nil, invalid(d.path+": write the resolved configuration", err)
 	}
 	return out, c.checkResolved(d.path, h, out)
 }
@@ -53,12 +51,12 @@ func (c *Config) checkResolved(path string, h Handoff, out []byte) error {
 	got := d.keys.values()
 	for _, p := range h.pairs() {
 		if !saysSame(p.flag, got[p.flag], p.value) {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: path + ": " + p.flag + " cannot be written as " + strconv.Quote(p.value) + ": the file says " + strconv.Quote(got[p.flag]) + " in a way that cannot be changed"}
+			return invalid(path+": "+p.flag+" cannot be written as "+strconv.Quote(p.value)+": the file says "+strconv.Quote(got[p.flag])+" in a way that cannot be changed", nil)
 		}
 	}
 	for _, flag := range []string{"initial-cluster", "discovery", "discovery-srv", "discovery-srv-name", "discovery-endpoints", "discovery-token", "discovery-config"} {
 		if got[flag] != "" {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: path + ": " + flag + " comes from a merge key (<<), so it cannot be taken out: write the keys out"}
+			return invalid(path+": "+flag+" comes from a merge key (<<), so it cannot be taken out: write the keys out", nil)
 		}
 	}
 	return nil
@@ -87,13 +85,13 @@ func (c *Config) document() (*document, error) {
 			continue
 		}
 		if k.path == "-" {
-			return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: s.place + ": etcd's configuration file has no key for it; hand over with --env-file, or by exec"}
+			return nil, invalid(s.place+": etcd's configuration file has no key for it; hand over with --env-file, or by exec", nil)
 		}
 		k.put(top, s.value)
 	}
 	data, err := encode(&yamlv3.Node{Kind: yamlv3.DocumentNode, Content: []*yamlv3.Node{top}})
 	if err != nil {
-		return nil, &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "write the configuration", Err: err}
+		return nil, invalid("write the configuration", err)
 	}
 	return parseFile("configuration from flags and variables", data)
 }

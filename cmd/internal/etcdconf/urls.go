@@ -6,10 +6,8 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
@@ -33,7 +31,7 @@ func (l Listener) URL(host string) string {
 	if l.Unix() {
 		return l.Scheme + "://" + l.Host
 	}
-	return l.Scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(l.Port)))
+	return l.Scheme + "://" + hosturl.Join(host, l.Port)
 }
 
 // Unix says whether it is a unix socket.
@@ -119,10 +117,10 @@ func parseURLs(value string) ([]string, error) {
 
 func parseURL(raw string) (string, error) {
 	bad := func(format string, args ...any) (string, error) {
-		return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: ", raw) + fmt.Sprintf(format, args...)}
+		return "", invalid(fmt.Sprintf("%q: ", raw)+fmt.Sprintf(format, args...), nil)
 	}
 	if raw == "" {
-		return "", &exit.Error{Status: exit.Config, Reason: "configuration", Msg: "an empty URL (a comma too many?)"}
+		return "", invalid("an empty URL (a comma too many?)", nil)
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok {
@@ -143,8 +141,8 @@ func parseURL(raw string) (string, error) {
 	default:
 		return bad("the scheme must be http, https, unix or unixs, not %q", u.Scheme)
 	}
-	switch _, port, err := net.SplitHostPort(u.Host); {
-	case err != nil || port == "":
+	switch {
+	case u.Port() == "":
 		return bad("not of the form %s://host:port: the port is missing", u.Scheme)
 	case u.Path != "":
 		return bad("no path may follow the port")
@@ -172,9 +170,9 @@ func checkBind(raw []string) error {
 			continue
 		}
 		if l.Host == "" {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: the address to listen on is missing; use %s to listen on all", r, l.URL("0.0.0.0"))}
+			return invalid(fmt.Sprintf("%q: the address to listen on is missing; use %s to listen on all", r, l.URL("0.0.0.0")), nil)
 		}
-		return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: etcd listens on IP addresses only, not on the name %q; use %s to listen on all", r, l.Host, l.URL("0.0.0.0"))}
+		return invalid(fmt.Sprintf("%q: etcd listens on IP addresses only, not on the name %q; use %s to listen on all", r, l.Host, l.URL("0.0.0.0")), nil)
 	}
 	return nil
 }
@@ -183,7 +181,7 @@ func checkBind(raw []string) error {
 func checkHost(raw []string) error {
 	for _, r := range raw {
 		if l, ok := listener(r); ok && !l.Unix() && l.Host == "" {
-			return &exit.Error{Status: exit.Config, Reason: "configuration", Msg: fmt.Sprintf("%q: the host is missing", r)}
+			return invalid(fmt.Sprintf("%q: the host is missing", r), nil)
 		}
 	}
 	return nil

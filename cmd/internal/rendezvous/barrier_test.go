@@ -776,6 +776,22 @@ func TestNewIsPatient(t *testing.T) {
 	}
 }
 
+// TestWithdrawn: peers hear of the seeds that were taken back on a disk.
+func TestWithdrawn(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	openAt(t, Config{Start: Start{Plan: planAt(urls, 1), State: Waiting, Withdrawn: []ID{"c1", "c2"}}, Listen: []string{urls[1]}})
+	a := startAt(t, urls, 0, TLS{})
+	if got := a.Round(t.Context()).Peers[0].Last.Answer.Withdrawn; !slices.Equal(got, []ID{"c1", "c2"}) {
+		t.Errorf("heard of %v", got)
+	}
+	bad := a.machine.Answer()
+	for _, list := range [][]ID{{"no ID"}, make([]ID, maxMembers+1)} {
+		if bad.Withdrawn = list; bad.check() == nil {
+			t.Errorf("%d withdrawn clusters, the first %q, pass", len(list), list[0])
+		}
+	}
+}
+
 // TestListenFaults: a listen address that cannot be used is told, and what was
 // bound before it is free again.
 func TestListenFaults(t *testing.T) {

@@ -225,6 +225,9 @@ type Start struct {
 	ClusterID ID
 	// Without are the names of the members that the roster leaves out.
 	Without []string
+	// Withdrawn are the clusters whose seed was taken back on this disk. It is only
+	// told: other members need it to take theirs back.
+	Withdrawn []ID
 }
 
 // Machine keeps what an agent knows. It is a value: every method leaves its
@@ -554,7 +557,7 @@ func (m Machine) View() View {
 func (m Machine) Answer() Answer {
 	a := Answer{
 		Format: Format, Digest: m.Plan.Digest, MemberID: m.Plan.Self, Nonce: m.Nonce, State: m.State,
-		Disk: m.Disk, Proposal: m.proposal(), Without: m.Without, Members: m.Plan.Members,
+		Disk: m.Disk, Proposal: m.proposal(), Without: m.Without, Withdrawn: m.Withdrawn, Members: m.Plan.Members,
 	}
 	if m.bound() {
 		a.ClusterID, a.Roster = m.ClusterID, m.Roster

@@ -43,7 +43,10 @@ type Answer struct {
 	// ClusterID and Roster are there from Committed on.
 	ClusterID ID           `json:"clusterID,omitempty"`
 	Roster    birth.Roster `json:"roster,omitempty"`
-	Members   []Member     `json:"members"` // the plan, only to show a difference
+	// Withdrawn are the clusters whose seed was taken back on this disk: it was never
+	// released under them, and never will be.
+	Withdrawn []ID     `json:"withdrawn,omitempty"`
+	Members   []Member `json:"members"` // the plan, only to show a difference
 }
 
 // formatError: the answer is an agent's, of a format this version does not know.
@@ -102,8 +105,13 @@ func (a Answer) check() error {
 		return errors.New("answer with a roster that names another disk for its sender")
 	case bound && text(a.Roster.ClusterID(a.Digest)) != a.ClusterID:
 		return errors.New("answer with a cluster ID that is not its roster's")
-	case len(a.Members) > maxMembers, len(a.Roster) > maxMembers, len(a.Proposal) > maxMembers, len(a.Without) > maxMembers:
+	case len(a.Members) > maxMembers, len(a.Roster) > maxMembers, len(a.Proposal) > maxMembers, len(a.Without) > maxMembers, len(a.Withdrawn) > maxMembers:
 		return fmt.Errorf("answer with more than %d members", maxMembers)
+	}
+	for _, id := range a.Withdrawn {
+		if !id.valid() {
+			return errors.New("answer with a withdrawn cluster that has no ID")
+		}
 	}
 	texts := append([]string{a.Digest, a.Nonce}, a.Without...)
 	for _, m := range a.Members {
