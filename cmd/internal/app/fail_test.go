@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
+	"github.com/etcdinit/etcdinit/seed"
 )
 
 // TestFail: a refusal is a line and numbered commands for a person, and the same
@@ -72,5 +75,39 @@ func TestReportIsBounded(t *testing.T) {
 	o.Message = strings.Repeat("é", 5000)
 	if data := encodeReport(o); len(data) > reportLimit {
 		t.Errorf("%d bytes", len(data))
+	}
+}
+
+// TestReportKeepsCommands: what a person does next outlives everything that only
+// describes.
+func TestReportKeepsCommands(t *testing.T) {
+	bulk := []string{strings.Repeat("x", 3000)}
+	commands := []string{strings.Repeat("c", 2000)}
+	tests := []struct {
+		name   string
+		result agent.Result
+	}{
+		{"timeline", agent.Result{Spans: []agent.Span{{Step: bulk[0]}}}},
+		{"members", agent.Result{Members: []seed.Member{{PeerURLs: bulk}}}},
+		{"warnings", agent.Result{Warnings: bulk}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			data := encodeReport(outcome{Message: "m", Status: exit.Unsafe, Commands: commands, Result: &tt.result})
+			var got outcome
+			if err := json.Unmarshal(data, &got); err != nil || len(data) > reportLimit || !slices.Equal(got.Commands, commands) {
+				t.Errorf("%d bytes, %v, %d commands", len(data), err, len(got.Commands))
+			}
+		})
+	}
+}
+
+// TestFailIsOneLine: a cause of several lines does not look like commands.
+func TestFailIsOneLine(t *testing.T) {
+	var stderr strings.Builder
+	a := &app{IO: IO{Out: &strings.Builder{}, Err: &stderr}}
+	a.fail(&exit.Error{Status: exit.Config, Msg: "first\n  1. second"}, exit.Config)
+	if got, want := stderr.String(), "etcdinit: first;   1. second\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -333,7 +333,7 @@ func TestKnowsEtcdsFlags(t *testing.T) {
 // A URL list is accepted and ordered as etcd's own types do.
 func TestURLsAsEtcdReadsThem(t *testing.T) {
 	for _, list := range []string{
-		"http://10.0.0.1:2380", " https://[2001:db8::1]:2380 ,http://a:1", "unix://sock:1", "unixs:///run/etcd.sock", "HTTP://A.Example.org:2380",
+		"http://10.0.0.1:2380", " https://[2001:db8::1]:2380 ,http://a:1", "unix://sock:1", "unix://sock:1:2", "unix://::1:2", "unixs:///run/etcd.sock", "HTTP://A.Example.org:2380",
 		"http://10.0.0.1", "http://10.0.0.1:2380/x", "ftp://10.0.0.1:21", "10.0.0.1:2380", "http://a:b", "", ",", "http://[::1:2380",
 	} {
 		want, etcdErr := types.NewURLs(strings.Split(list, ","))

@@ -127,7 +127,8 @@ func parseURL(raw string) (string, error) {
 		return bad("not a URL of the form http://host:port")
 	}
 	hostPort, _, _ := strings.Cut(rest, "/")
-	if meant, bare := hosturl.Unbracketed(hostPort); bare {
+	socket := Listener{Scheme: strings.ToLower(scheme)}.Unix() // its name may have any number of colons
+	if meant, bare := hosturl.Unbracketed(hostPort); bare && !socket {
 		return bad("an IPv6 address must be in brackets: %s://%s", scheme, meant)
 	}
 	u, err := url.Parse(raw)
@@ -146,7 +147,7 @@ func parseURL(raw string) (string, error) {
 		return bad("not of the form %s://host:port: the port is missing", u.Scheme)
 	case u.Path != "":
 		return bad("no path may follow the port")
-	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+	case u.User != nil || strings.ContainsAny(rest, "?#"): // an empty query or fragment as well
 		return bad("nothing may stand in it but scheme, host and port")
 	}
 	if _, ok := hosturl.Split(raw); !ok {

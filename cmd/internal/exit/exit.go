@@ -78,6 +78,8 @@ func Of(err error) Status {
 		return Interrupted
 	case errors.As(err, &stopped):
 		return Terminated
+	case errors.As(err, &refused) && refused.Status == Done:
+		return Bug // a refusal never ends as a success: etcd would be started
 	case errors.As(err, &refused):
 		return refused.Status
 	case errors.As(err, &seeded):

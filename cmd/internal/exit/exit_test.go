@@ -46,6 +46,8 @@ func TestOf(t *testing.T) {
 		{"damaged", &seed.Error{Kind: seed.Damaged}, 44},
 		{"SIGINT", exit.SignalError{os.Interrupt}, 130},
 		{"SIGTERM", fmt.Errorf("waiting: %w", exit.SignalError{syscall.SIGTERM}), 143},
+		{"a refusal that names no status", &exit.Error{Msg: "refusing to seed"}, 1},
+		{"a refusal that names no status, with a cause that has one", &exit.Error{Err: &seed.Error{Kind: seed.Busy}}, 1},
 		{"the refusal counts, not its cause", &exit.Error{Status: exit.Unsafe, Err: &seed.Error{Kind: seed.Busy}}, 42},
 	}
 	for _, tt := range tests {
