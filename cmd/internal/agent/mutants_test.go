@@ -131,7 +131,7 @@ func mutants() []mutant {
 			}
 		}}},
 		{"3: another cluster is told", "a survivor called empty, and a new birth", without(RuleOtherRuns)},
-		{"3: an etcd that lists nobody says nothing", "the boot window", atPeers(func(w *world, _ *simHost, _ *view, p *peer) {
+		{"3: an etcd that lists nobody says nothing", "the boot window", atPeers(func(_ *world, _ *simHost, _ *view, p *peer) {
 			if p.Now == rendezvous.Vague || p.Now == rendezvous.Unstarted {
 				p.Now, p.Firm = rendezvous.Unstarted, true
 			}
@@ -174,7 +174,7 @@ func mutants() []mutant {
 		{"7: a proof", "no proof, no withdrawal", rules{anyProof: true}},
 
 		// Rules 8 and 9.
-		{"8: the member that was asked answers", "another member answers", rules{sight: func(_ *world, h *simHost, s *sight) {
+		{"8: the member that was asked answers", "another member answers", rules{sight: func(_ *world, _ *simHost, s *sight) {
 			if s.Kind == rendezvous.Agent {
 				s.Answer.MemberID = s.Peer
 			}
@@ -232,15 +232,16 @@ func killed(t *testing.T, m *mutant) error {
 		}
 	}
 	for _, s := range starts(t) {
-		if s.name == m.killer {
-			w := *s.world
-			w.rules = &m.rules
-			r := explore(&w, 60_000, 8)
-			if r.err != nil {
-				return fmt.Errorf("%w by %v", r.err, shorten(&w, r.trace))
-			}
-			return nil
+		if s.name != m.killer {
+			continue
 		}
+		w := *s.world
+		w.rules = &m.rules
+		r := explore(&w, 60_000, 8)
+		if r.err != nil {
+			return fmt.Errorf("%w by %v", r.err, shorten(&w, r.trace))
+		}
+		return nil
 	}
 	t.Fatalf("there is no script and no start %q", m.killer)
 	return nil

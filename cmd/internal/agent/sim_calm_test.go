@@ -80,18 +80,18 @@ func (w *world) whereIs(at places, n int8, member string, plan int8) string {
 
 // calm lets everything settle: all are up, DNS is the same for all, rounds are
 // fair. It returns how that ends; an error is a broken invariant.
-func (w world) calm(at places, plan int8, backwards bool) (class string, rounds int, err error) {
+func (w world) calm(at places, plan int8, backwards bool) (class string, err error) {
 	w.left = budget{}
 	for i := range w.n {
 		h := &w.hosts[i]
 		if h.zombie != nil {
 			if err := w.thaw(i); err != nil {
-				return "", 0, err
+				return "", err
 			}
 		}
 		if h.intent != StepWait {
 			if err := w.act(i); err != nil {
-				return "", 0, err
+				return "", err
 			}
 		}
 		if !w.token {
@@ -102,25 +102,25 @@ func (w world) calm(at places, plan int8, backwards bool) (class string, rounds 
 		}
 	}
 	reason := w.calmReason(at, plan)
-	for rounds = range calmRounds {
+	for range calmRounds {
 		for k := range w.n {
 			i := k
 			if backwards {
 				i = w.n - 1 - k
 			}
 			if err := w.calmRound(i); err != nil {
-				return "", rounds, err
+				return "", err
 			}
 		}
 		w.tick()
 		if w.allFree(at, plan) {
-			return "", rounds, nil
+			return "", nil
 		}
 	}
 	if reason == "" {
-		return "", rounds, fmt.Errorf("L1: all is calm, no disk of a roster is lost or moved, and after %d rounds not all are released\n%s", calmRounds, w.dump())
+		return "", fmt.Errorf("L1: all is calm, no disk of a roster is lost or moved, and after %d rounds not all are released\n%s", calmRounds, w.dump())
 	}
-	return reason, rounds, nil
+	return reason, nil
 }
 
 // calmRound is what one host does in a round.
@@ -195,7 +195,7 @@ func (w *world) calmAll(classes map[string]int) error {
 		}
 		err := w.everyPlace(int8(plan), func(at places) error {
 			for _, backwards := range []bool{false, true} {
-				class, _, err := w.calm(at, int8(plan), backwards)
+				class, err := w.calm(at, int8(plan), backwards)
 				if errors.Is(err, errTooMany) {
 					continue
 				}

@@ -144,11 +144,11 @@ var (
 )
 
 // up boots all hosts.
-func up(t testing.TB, w *world) *world {
-	t.Helper()
+func up(tb testing.TB, w *world) *world {
+	tb.Helper()
 	for i := range w.n {
 		if err := w.boot(i); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return w
@@ -163,53 +163,53 @@ type start struct {
 }
 
 // rounds lets hosts make whole rounds, one after the other.
-func rounds(t testing.TB, w *world, hosts ...int8) *world {
-	t.Helper()
+func rounds(tb testing.TB, w *world, hosts ...int8) *world {
+	tb.Helper()
 	for _, i := range hosts {
 		if err := w.calmRound(i); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return w
 }
 
 // everyStage fails unless all hosts' disks are that far.
-func everyStage(t testing.TB, w *world, want stage) *world {
-	t.Helper()
+func everyStage(tb testing.TB, w *world, want stage) *world {
+	tb.Helper()
 	for i := range w.n {
 		if d := &w.vols[w.hosts[i].at]; d.stage != want {
-			t.Fatalf("host %d is %v, want %v\n%s", i, d.stage, want, w.dump())
+			tb.Fatalf("host %d is %v, want %v\n%s", i, d.stage, want, w.dump())
 		}
 	}
 	return w
 }
 
 // Worlds that begin further on. left is what may happen from there.
-func preparedTrio(t testing.TB, s shape) *world {
-	t.Helper()
-	return everyStage(t, rounds(t, up(t, newWorld(s)), 0, 1, 2), sPrepared)
+func preparedTrio(tb testing.TB, s shape) *world {
+	tb.Helper()
+	return everyStage(tb, rounds(tb, up(tb, newWorld(s)), 0, 1, 2), sPrepared)
 }
 
-func committedTrio(t testing.TB, s shape) *world {
-	t.Helper()
-	return everyStage(t, rounds(t, up(t, newWorld(s)), 0, 1, 2, 0, 1, 2, 0), sBound)
+func committedTrio(tb testing.TB, s shape) *world {
+	tb.Helper()
+	return everyStage(tb, rounds(tb, up(tb, newWorld(s)), 0, 1, 2, 0, 1, 2, 0), sBound)
 }
 
 // writtenTrio: 0 and 1 run and have acknowledged a write; 2 is committed, but
 // its agent is still there.
-func writtenTrio(t testing.TB, s shape) *world {
-	t.Helper()
-	w := committedTrio(t, s)
+func writtenTrio(tb testing.TB, s shape) *world {
+	tb.Helper()
+	w := committedTrio(tb, s)
 	left := w.left
 	w.left = budget{term: 1, write: 1}
-	rounds(t, w, 0, 0, 0, 1, 1, 1)
+	rounds(tb, w, 0, 0, 0, 1, 1, 1)
 	for _, m := range []move{{mSettle, 0, 0}, {mSettle, 1, 0}, {mCampaign, 0, 0}, {mGrant, 1, 0}, {mWrite, 0, 0}, {mAck, 1, 0}} {
 		if err := w.apply(m); err != nil {
-			t.Fatalf("%v: %v", m, err)
+			tb.Fatalf("%v: %v", m, err)
 		}
 	}
 	if w.lives[0].entries == 0 {
-		t.Fatalf("no write was acknowledged\n%s", w.dump())
+		tb.Fatalf("no write was acknowledged\n%s", w.dump())
 	}
 	w.left = left
 	return w
@@ -318,7 +318,10 @@ func shorten(start *world, trace []move) []move {
 	}
 	for again := true; again; {
 		again = false
-		for k := len(trace) - 1; k >= 0; k-- {
+		for k := range slices.Backward(trace) {
+			if k >= len(trace) {
+				continue
+			}
 			if less := slices.Delete(slices.Clone(trace), k, k+1); fails(less) {
 				trace, again = less, true
 			}
@@ -405,7 +408,7 @@ func (w *world) calmSome(rng *rand.Rand, classes map[string]int) error {
 	}); err != nil {
 		return err
 	}
-	class, _, err := w.calm(all[rng.IntN(len(all))], plan, rng.IntN(2) == 0)
+	class, err := w.calm(all[rng.IntN(len(all))], plan, rng.IntN(2) == 0)
 	if err == nil {
 		classes[class]++
 	}

@@ -147,21 +147,13 @@ func (s *script) tick(n int) *script {
 	return s
 }
 
-// tickLate is a second in which an etcd stays in its boot window: a short one
-// that has just begun again.
-func (s *script) tickLate() *script {
-	s.w.now++
-	return s
-}
-
 // settles: once all is calm, with these hosts at their names, all are released.
-func (s *script) settles(at ...int8) *script {
-	class, _, err := s.w.calm(placesOf(at), 0, false)
+func (s *script) settles(at ...int8) {
+	class, err := s.w.calm(placesOf(at), 0, false)
 	s.check(err)
 	if class != "" {
 		s.failf("calm ends with %s\n%s", class, s.w.dump())
 	}
-	return s
 }
 
 func placesOf(at []int8) (p places) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
@@ -186,10 +187,8 @@ func newWorld(s shape) *world {
 	for i := range w.route {
 		for m := range w.route[i] {
 			w.route[i][m] = -1
-			for j := len(s.hosts) - 1; j >= 0; j-- {
-				if int(s.hosts[j]) == m {
-					w.route[i][m] = int8(j)
-				}
+			if first := slices.Index(s.hosts, int8(m)); first >= 0 {
+				w.route[i][m] = int8(first)
 			}
 		}
 	}
@@ -358,11 +357,11 @@ func (w *world) set(h *simHost, m rendezvous.Machine) {
 }
 
 func answerText(a *rendezvous.Answer) string {
-	s := a.Nonce + " " + a.Digest + " " + string(a.State) + " " + string(a.Disk) + " " + string(a.ClusterID)
+	words := []string{a.Nonce, a.Digest, string(a.State), string(a.Disk), string(a.ClusterID)}
 	for _, seat := range a.Proposal {
-		s += " " + seat.Member + string(seat.Disk) + seat.Nonce
+		words = append(words, seat.Member, string(seat.Disk), seat.Nonce)
 	}
-	return s
+	return strings.Join(words, " ")
 }
 
 // still reports whether the directory is what it was at the last examination.
@@ -681,7 +680,7 @@ func (w *world) withdraw(i int8) error {
 	}
 	proof.look(&v, w.clock())
 	h.proof = &proof
-	if !proof.holds() && !(w.rules.quickProof && proof.missing == "") && !w.rules.anyProof {
+	if holds := proof.holds() || w.rules.anyProof || w.rules.quickProof && proof.missing == ""; !holds {
 		return nil
 	}
 	h.proof = nil

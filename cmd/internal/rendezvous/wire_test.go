@@ -14,8 +14,8 @@ import (
 const good = `{"format":2,"digest":"d","memberID":"a1","nonce":"n","state":"waiting","members":[{"id":"a1","name":"a","peerURLs":["http://192.0.2.1:2380"]}]}`
 
 // goodIn is a whole answer of a state, as JSON.
-func goodIn(t testing.TB, state State, change func(*Answer)) string {
-	t.Helper()
+func goodIn(tb testing.TB, state State, change func(*Answer)) string {
+	tb.Helper()
 	m := NewMachine(start(state)).Observe(round(agentAt("b1", "nb", Prepared), agentAt("c2", "nc", Prepared)), 0)
 	a := m.Answer()
 	a.Proposal, a.Roster = slices.Clone(a.Proposal), slices.Clone(a.Roster)
@@ -24,7 +24,7 @@ func goodIn(t testing.TB, state State, change func(*Answer)) string {
 	}
 	data, err := json.Marshal(a)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(data)
 }
