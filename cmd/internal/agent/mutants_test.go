@@ -172,6 +172,17 @@ func mutants() []mutant {
 		// Rule 7.
 		{"7: two looks a second apart", "a dead roster is withdrawn", rules{quickProof: true}},
 		{"7: a proof", "no proof, no withdrawal", rules{anyProof: true}},
+		{"7: a seed that was taken back counts", "a dead roster is withdrawn", rules{answer: func(_ *world, _ *simHost, a *rendezvous.Answer) { a.Withdrawn = nil }}},
+		{"7: it counts by its mark", "moved aside, and not taken back", rules{unmarked: true}},
+		{"7: it counts as long as it has its mark", "taken back while a release is frozen", rules{unmarked: true}},
+		{"7: it counts under its own cluster", "taken back before this birth", rules{sight: func(w *world, _ *simHost, s *sight) {
+			for _, l := range w.lives[:w.nLives] {
+				if len(s.Answer.Withdrawn) > 0 {
+					s.Answer.Withdrawn = append(slices.Clone(s.Answer.Withdrawn), l.cluster)
+				}
+			}
+		}}},
+		{"7: what is released is not taken back", "a withdrawal that sleeps", rules{takeAny: true}},
 
 		// Rules 8 and 9.
 		{"8: the member that was asked answers", "another member answers", rules{sight: func(_ *world, _ *simHost, s *sight) {

@@ -32,17 +32,41 @@ type simDisk struct {
 	// With a wal-dir of its own, both sides have the ID and the birth.
 	walID   birth.DiskID
 	walLife int8
-	gen     int8 // which seed of this volume it is
-	first   bool // of the first edition: without a roster
-	token   bool // a mutant's: the disk ID is still there beside the seed
-	soft    bool // the last step is not durable
-	made    int8 // disk IDs made here
+	gen     int8         // which seed of this volume it is
+	first   bool         // of the first edition: without a roster
+	token   bool         // a mutant's: the disk ID is still there beside the seed
+	soft    bool         // the last step is not durable
+	aside   [2]asideSeed // taken back by withdraw, and still there
+	made    int8         // disk IDs made here
 	// etcd
 	ran           bool
 	term, vote    int8 // vote: member+1
 	logLen        int8
 	log, logTerm  [3]int8
 	pub, departed int8 // masks: shown as started; removed
+}
+
+// asideSeed is a pending seed that withdraw has moved aside.
+type asideSeed struct {
+	life, gen int8
+	marked    bool
+}
+
+// withdrawn are the clusters that a volume's agent tells as taken back.
+func (w *world) withdrawn(d *simDisk) (ids []rendezvous.ID) {
+	for _, s := range d.aside {
+		if s.life > 0 && (s.marked || w.rules.unmarked) {
+			ids = append(ids, w.lives[s.life-1].cluster)
+		}
+	}
+	return ids
+}
+
+// setAside moves a seed away, and leaves it beside what comes next. Only the
+// command that proves something leaves it so that it counts.
+func (d *simDisk) setAside(proven bool) {
+	d.aside[1] = d.aside[0]
+	d.aside[0] = asideSeed{d.life, d.gen, proven && d.stage == sBound}
 }
 
 // pristine: no etcd has left anything of its own.
@@ -130,8 +154,7 @@ func (w *world) sweep(h *simHost) {
 		d.stage = sBound
 		return
 	}
-	made, gen := d.made, d.gen
-	*d = simDisk{made: made, gen: gen}
+	*d = simDisk{made: d.made, gen: d.gen, aside: d.aside}
 }
 
 // prepareDisk gives the directory its ID, on both sides; an ID that is there on
@@ -167,7 +190,7 @@ func (w *world) bind(h *simHost, p int8, roster birth.Roster) error {
 		return err
 	}
 	d.gen++
-	*d = simDisk{stage: sBound, id: id, life: n, walID: id, walLife: n, gen: d.gen, made: d.made, term: 1, soft: w.rules.sayEarly, token: w.rules.keepToken}
+	*d = simDisk{stage: sBound, id: id, life: n, walID: id, walLife: n, gen: d.gen, made: d.made, term: 1, soft: w.rules.sayEarly, token: w.rules.keepToken, aside: d.aside}
 	return w.checkBound(h.member, n, id)
 }
 
@@ -193,6 +216,11 @@ func (w *world) free(h *simHost, vol, gen int8) (bool, error) {
 		vol, gen = h.at, w.vols[h.at].gen
 	}
 	d := &w.vols[vol]
+	for i := range d.aside {
+		if d.aside[i].life > 0 && d.aside[i].gen == gen {
+			d.aside[i].marked = false // it has been moved meanwhile
+		}
+	}
 	if d.gen != gen || d.stage < sBound {
 		return false, nil
 	}
@@ -222,7 +250,7 @@ func (w *world) blank(v int8) {
 			}
 		}
 	}
-	kept := simDisk{made: d.made, gen: d.gen + 1}
+	kept := simDisk{made: d.made, gen: d.gen + 1, aside: d.aside}
 	if d.token {
 		kept.stage, kept.id, kept.walID = sPrepared, d.id, d.id
 	}
@@ -236,6 +264,7 @@ func (w *world) lose(i int8) {
 	h.zombie = nil
 	w.vols[h.at].token = false
 	w.blank(h.at)
+	w.vols[h.at].aside = [2]asideSeed{}
 }
 
 // loseSide empties one side of a machine with a wal-dir of its own.
@@ -285,6 +314,12 @@ func (w *world) restore(i, side int8) {
 	w.blank(h.at)
 	if w.snap.id != "" {
 		w.fork(w.snap.id)
+	}
+	for _, s := range w.snap.aside { // what lies beside is copied too
+		if s.life > 0 {
+			l := &w.lives[s.life-1]
+			w.fork(l.roster.Disk(string(w.idOf(l.plan, w.snapped-1))))
+		}
 	}
 	*d = w.snap
 	d.made, d.gen, d.soft = max(made, d.made), gen+2, false

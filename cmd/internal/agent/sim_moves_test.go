@@ -40,6 +40,7 @@ const (
 	mMove
 	mTick
 	mWithdraw
+	mTakeBack
 	mSettle
 	mCampaign
 	mGrant
@@ -50,7 +51,7 @@ const (
 
 var moveNames = [...]string{
 	"boot", "round", "hold", "probe", "drop", "act", "torn", "freeze", "thaw", "leave", "crash", "power", "lose", "half", "aside", "mount",
-	"take", "restore", "hand", "flip", "route", "move", "tick", "withdraw", "settle", "campaign", "grant", "write", "ack", "publish",
+	"take", "restore", "hand", "flip", "route", "move", "tick", "withdraw", "take back", "settle", "campaign", "grant", "write", "ack", "publish",
 }
 
 type move struct {
@@ -130,8 +131,14 @@ func (w *world) worldMoves(ms []move, i int8, h *simHost) []move {
 	if w.left.flip > 0 && len(w.plans) > 1 && h.view == 0 && slices.Contains(w.members[1], h.member) {
 		ms = append(ms, move{mFlip, i, 0})
 	}
-	if w.left.withdraw > 0 && d.stage == sBound && h.proc != etcdUp {
+	if w.left.withdraw > 0 && d.stage == sBound && h.proc != etcdUp && h.taking == 0 {
 		ms = append(ms, move{mWithdraw, i, 0})
+		if h.proof != nil && w.left.freeze > 0 {
+			ms = append(ms, move{mWithdraw, i, 1})
+		}
+	}
+	if h.taking > 0 {
+		ms = append(ms, move{mTakeBack, i, 0})
 	}
 	if w.left.route > 0 {
 		for m := range int8(maxMembers) {
@@ -272,6 +279,7 @@ var moveFuncs = [...]func(*world, move) error{
 	},
 	mAside: func(w *world, m move) error {
 		w.left.aside--
+		w.vols[w.hosts[m.a].at].setAside(false)
 		w.blank(w.hosts[m.a].at)
 		return nil
 	},
@@ -319,7 +327,14 @@ var moveFuncs = [...]func(*world, move) error{
 	},
 	mWithdraw: func(w *world, m move) error {
 		w.left.withdraw--
-		return w.withdraw(m.a)
+		if m.b > 0 {
+			w.left.freeze--
+		}
+		return w.withdraw(m.a, m.b > 0)
+	},
+	mTakeBack: func(w *world, m move) error {
+		w.takeBack(m.a)
+		return nil
 	},
 	mSettle: func(w *world, m move) error {
 		w.hosts[m.a].window = false
@@ -417,6 +432,7 @@ func (w *world) hashHost(out []byte, h *simHost) []byte {
 	if h.zombie != nil {
 		out = append(hashRun(out, &h.zombie.run), 'z', byte(h.zombie.vol))
 	}
+	out = append(out, byte(h.taking))
 	if h.proof != nil {
 		out = append(fmt.Append(out, h.proof.first), byte(h.proof.since/1e9), bit(h.proof.proven))
 	}
@@ -447,6 +463,9 @@ func hashRun(out []byte, r *simRun) []byte {
 func hashDisk(out []byte, d *simDisk) []byte {
 	out = append(append(append(out, byte(d.stage), byte(d.life), byte(d.walLife), byte(d.gen), byte(d.made)), d.id...), d.walID...)
 	out = append(out, bit(d.first), bit(d.token), bit(d.soft), bit(d.ran), byte(d.term), byte(d.vote), byte(d.logLen), byte(d.pub), byte(d.departed))
+	for _, s := range d.aside {
+		out = append(out, byte(s.life), byte(s.gen), bit(s.marked))
+	}
 	for k := range d.log {
 		out = append(out, byte(d.log[k]), byte(d.logTerm[k]))
 	}

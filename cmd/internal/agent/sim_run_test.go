@@ -195,6 +195,31 @@ func committedTrio(tb testing.TB, s shape) *world {
 	return everyStage(tb, rounds(tb, up(tb, newWorld(s)), 0, 1, 2, 0, 1, 2, 0), sBound)
 }
 
+// deadTrio: 1 and 2 are bound to a roster whose third disk is lost; its member is
+// there with another one.
+func deadTrio(tb testing.TB, s shape) *world {
+	tb.Helper()
+	w := preparedTrio(tb, s)
+	left := w.left
+	w.left = budget{lose: 1}
+	rounds(tb, w, 0, 1, 2)
+	if err := w.apply(move{mLose, 0, 0}); err != nil {
+		tb.Fatal(err)
+	}
+	rounds(tb, w, 0, 0, 1, 2)
+	if w.vols[0].stage != sPrepared || w.vols[1].stage != sBound || w.vols[2].stage != sBound {
+		tb.Fatal(w.dump())
+	}
+	w.left = left
+	return w
+}
+
+// ofMinor: what its etcds list just after their start.
+func ofMinor(minor int8, s shape) shape {
+	s.minor = minor
+	return s
+}
+
 // writtenTrio: 0 and 1 run and have acknowledged a write; 2 is committed, but
 // its agent is still there.
 func writtenTrio(tb testing.TB, s shape) *world {
@@ -266,10 +291,14 @@ func starts(t *testing.T) []start {
 		{"three, one left out", without(budget{boot: 1, crash: 1}), true},
 		{"three, left out differently", withoutTwice(budget{route: 2}), true},
 		{"three bound, withdrawn", committedTrio(t, trioOf(budget{boot: 1, lose: 1, withdraw: 2, tick: 1})), false},
+		{"two bound, one lost, withdrawn", deadTrio(t, trioOf(budget{boot: 1, crash: 1, withdraw: 4, tick: 2, freeze: 1})), false},
+		{"two bound, one lost, withdrawn and moved aside", deadTrio(t, trioOf(budget{boot: 1, withdraw: 4, tick: 1, aside: 1, hand: 1})), false},
 		{"three bound, started by somebody", committedTrio(t, trioOf(budget{boot: 1, crash: 1, hand: 1})), true},
 		{"three bound, two lost disks", committedTrio(t, trioOf(budget{boot: 2, lose: 2, slow: 1, term: 1})), false},
 		{"two wrote, two lost disks", writtenTrio(t, trioOf(budget{boot: 2, lose: 2, slow: 1, term: 1})), true},
 		{"two wrote, a crash, a lost disk", writtenTrio(t, trioOf(budget{boot: 2, crash: 1, lose: 1, term: 1})), true},
+		{"two wrote, a crash, lists of 3.5", writtenTrio(t, ofMinor(1, trioOf(budget{boot: 2, crash: 2, term: 1, tick: 2}))), true},
+		{"two wrote, a crash, a lost disk, lists of 3.6", writtenTrio(t, ofMinor(2, trioOf(budget{boot: 2, crash: 1, lose: 1, term: 1, tick: 1}))), true},
 		{"everything", up(t, newWorld(shape{plans: trio, hosts: []int8{0, 1, 2, 0, 1}, late: []int8{3}, left: budget{
 			boot: 8, crash: 2, lose: 2, drop: 2, route: 3, move: 1, term: 3, write: 2, slow: 3, freeze: 2, torn: 2, mount: 2, copy: 1, hand: 1, tick: 3, withdraw: 2, aside: 1,
 		}})), false},

@@ -169,7 +169,7 @@ func (s *script) written() *script {
 	s.rounds(3, 0, 1)
 	s.procs(etcdUp, 0, 1)
 	s.do(move{mSettle, 0, 0}, move{mSettle, 1, 0}, move{mCampaign, 0, 0}, move{mGrant, 1, 0}, move{mWrite, 0, 0}, move{mAck, 1, 0})
-	if s.w.lives[0].entries == 0 {
+	if s.w.lives[s.disk(0).life-1].entries == 0 {
 		s.failf("no write was acknowledged\n%s", s.w.dump())
 	}
 	return s
@@ -349,7 +349,7 @@ func releasedLate(s *script) {
 	s.twice().boot(0, 1, 2).bound(0, 1, 2)
 	s.w.left.slow = 1
 	s.do(move{mHold, 0, 0}, move{mTake, 0, 0}, move{mRestore, 3, 0})
-	s.leads(0, 3, 0, 1, 2, 3).boot(3).rounds(3, 3, 1, 2).procs(etcdUp, 3, 1, 2).tick(3)
+	s.leads(0, 3, 0, 1, 2, 3).boot(3).rounds(3, 3, 1, 2).procs(etcdUp, 3, 1, 2).tick(4)
 	s.do(move{mCampaign, 1, 0}, move{mGrant, 3, 1}, move{mAck, 3, 1}, move{mPublish, 3, 1})
 	s.do(move{mAct, 0, 0}).stages(sBound, 0).round(0).stages(sBound, 0).procs(refused, 0).by(0, RuleReplaced)
 }
@@ -485,6 +485,61 @@ func deadRoster(s *script) {
 	s.do(move{mWithdraw, 1, 0}).stages(sBound, 1) // not a second apart
 	s.tick(1).do(move{mWithdraw, 1, 0}).stages(sEmpty, 1)
 	s.round(1).stages(sEmpty, 1)
+	// 1 tells that its seed was taken back, so 2 is not one too few.
+	s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sEmpty, 2)
+	s.settles(0, 1, 2)
+	s.rounds(7, 0, 1, 2).stages(sFree, 0, 1, 2)
+	if s.w.nLives != 2 {
+		s.failf("%d births", s.w.nLives)
+	}
+}
+
+// lostAndAside: 0 has lost its disk, and somebody has moved the data of 1 aside: 1
+// looks like a disk that was taken back. Both have acknowledged a write.
+func (s *script) lostAndAside() *script {
+	s.written().do(move{mCrash, 0, 0}, move{mCrash, 1, 0}, move{mLose, 0, 0}, move{mAside, 1, 0})
+	s.boot(0, 1).rounds(2, 2, 0, 1).stages(sBound, 2)
+	return s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sBound, 2)
+}
+
+// movedNotWithdrawn: only a seed that is there with its mark was never released.
+func movedNotWithdrawn(s *script) { s.trio().bind().lostAndAside() }
+
+// withdrawnBefore: a seed of an earlier birth that was taken back says nothing of
+// the birth after it.
+func withdrawnBefore(s *script) {
+	s.trio().bind().do(move{mLose, 0, 0}).boot(0)
+	for i := int8(1); i < 3; i++ {
+		s.do(move{mWithdraw, i, 0}).tick(1).do(move{mWithdraw, i, 0}).stages(sEmpty, i).round(i)
+	}
+	s.bound(0, 1, 2).lostAndAside()
+}
+
+// withdrawnFrozen: a run that was frozen in its release wakes when its seed was
+// taken back: it takes the mark of what lies aside. Nothing runs on that, but it is
+// no proof any more.
+func withdrawnFrozen(s *script) {
+	s.trio().bind().w.left.slow = 1
+	s.do(move{mHold, 1, 0}, move{mFreeze, 1, 0}, move{mLose, 0, 0}).boot(0, 1)
+	s.do(move{mWithdraw, 1, 0}).tick(1).do(move{mWithdraw, 1, 0}).stages(sEmpty, 1).round(1)
+	s.do(move{mThaw, 1, 0}).stages(sEmpty, 1).do(move{mCrash, 1, 0}).boot(1)
+	s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sBound, 2)
+}
+
+// withdrawnLate: a withdrawal sleeps between its proof and its act. Where the seed
+// is released by then, it stays.
+func withdrawnLate(s *script) {
+	for _, released := range []bool{false, true} {
+		s.trio().bind().w.left.slow = 1
+		s.do(move{mHold, 2, 0}, move{mLose, 0, 0}, move{mCrash, 1, 0}).boot(0, 1) // 2 has seen that all are bound
+		s.do(move{mWithdraw, 1, 0}).tick(1).do(move{mWithdraw, 1, 1}).stages(sBound, 1)
+		if !released {
+			s.do(move{mTakeBack, 1, 0}).stages(sEmpty, 1)
+			continue
+		}
+		s.do(move{mAct, 2, 0}).stages(sFree, 2).round(1).stages(sFree, 1)
+		s.do(move{mTakeBack, 1, 0}).stages(sFree, 1)
+	}
 }
 
 // noProof: a member is silent, another run answers, or one is released: nothing
@@ -786,6 +841,10 @@ func scripts() []namedScript {
 		{"a seed of the first edition", firstEdition},
 		{"a dead roster is withdrawn", deadRoster},
 		{"no proof, no withdrawal", noProof},
+		{"moved aside, and not taken back", movedNotWithdrawn},
+		{"taken back before this birth", withdrawnBefore},
+		{"taken back while a release is frozen", withdrawnFrozen},
+		{"a withdrawal that sleeps", withdrawnLate},
 		{"what is known stays known", sticky},
 		{"bound to another roster", anotherRoster},
 		{"the boot window", bootWindow},

@@ -63,6 +63,8 @@ type rules struct {
 	freshNonce    bool // a run that restarts has the nonce that it had
 	quickProof    bool // withdraws after one look
 	anyProof      bool // withdraws whatever is seen
+	unmarked      bool // a seed that was moved aside counts as taken back without its mark
+	takeAny       bool // takes back what is released by now
 	stock         bool // etcd's own bootstrap: the cluster ID follows from the configuration, and nobody is asked
 }
 
@@ -110,6 +112,7 @@ type simHost struct {
 	without      []string
 	zombie       *zombie
 	proof        *pendingProof
+	taking       int8 // a withdrawal has its proof, and sleeps before it takes this seed back
 	last         Rule // that decided; for scripts
 	// etcd
 	candidate, leader, window bool
@@ -298,7 +301,7 @@ func (w *world) meet(h *simHost) {
 		h.runs++
 		h.nonce = "n" + strconv.Itoa(int(h.member)) + "." + strconv.Itoa(w.hostOf(h)) + "." + strconv.Itoa(int(h.runs))
 	}
-	start := rendezvous.Start{Nonce: h.nonce, Plan: w.planOf(h, h.plan), State: rendezvous.Waiting, Without: h.without}
+	start := rendezvous.Start{Nonce: h.nonce, Plan: w.planOf(h, h.plan), State: rendezvous.Waiting, Without: h.without, Withdrawn: w.withdrawn(d)}
 	switch h.disk {
 	case DiskPrepared:
 		start.State, start.Disk = rendezvous.Prepared, d.id
@@ -357,7 +360,7 @@ func (w *world) set(h *simHost, m rendezvous.Machine) {
 }
 
 func answerText(a *rendezvous.Answer) string {
-	words := []string{a.Nonce, a.Digest, string(a.State), string(a.Disk), string(a.ClusterID)}
+	words := []string{a.Nonce, a.Digest, string(a.State), string(a.Disk), string(a.ClusterID), fmt.Sprint(a.Withdrawn)}
 	for _, seat := range a.Proposal {
 		words = append(words, seat.Member, string(seat.Disk), seat.Nonce)
 	}
@@ -508,7 +511,7 @@ func (w *world) decideFor(i int8) error {
 
 // ready is the last check before a step. A freeze can come after it.
 func (w *world) ready(h *simHost) bool {
-	if !w.rules.oldRounds && time.Duration(w.now-h.began)*time.Second > rendezvous.RoundTime {
+	if !w.rules.oldRounds && time.Duration(w.now-h.began)*time.Second > oldRound {
 		return false
 	}
 	return w.rules.noLookStep || w.still(h)
@@ -651,8 +654,9 @@ func (w *world) power(i int8) error {
 	return nil
 }
 
-// withdraw is one look of `etcdinit withdraw`, beside whatever else runs.
-func (w *world) withdraw(i int8) error {
+// withdraw is one look of `etcdinit withdraw`, beside whatever else runs. Where it
+// is slow, it sleeps between its proof and its act.
+func (w *world) withdraw(i int8, slow bool) error {
 	h := &w.hosts[i]
 	d := &w.vols[h.at]
 	if w.meansOf(h, false) != DiskPending {
@@ -684,9 +688,23 @@ func (w *world) withdraw(i int8) error {
 		return nil
 	}
 	h.proof = nil
-	if life.entries != 0 {
+	if life.entries != 0 && life.forked == 0 {
 		return fmt.Errorf("withdraw: member %d proves that no write was acknowledged under %s, and one was", h.member, life.cluster)
 	}
-	w.blank(h.at)
+	h.taking = d.gen
+	if !slow {
+		w.takeBack(i)
+	}
 	return nil
+}
+
+// takeBack moves a seed aside, if it is still the one that the proof is about and
+// still pending.
+func (w *world) takeBack(i int8) {
+	h := &w.hosts[i]
+	if d := &w.vols[h.at]; d.gen == h.taking && (w.meansOf(h, false) == DiskPending || w.rules.takeAny) {
+		d.setAside(true)
+		w.blank(h.at)
+	}
+	h.taking = 0
 }
