@@ -89,7 +89,16 @@ func bodyMutants() []bodyMutant {
 			answer, sent := s.answer(parseCall(r.Header.Get(callHeader)))
 			if answer == nil { http.Error(w, "busy", http.StatusServiceUnavailable); return }
 			if json.NewEncoder(w).Encode(answer) == nil { sent() }`, "TestListener"},
-		{"overload is 503", meeting, "maxRequests", `1 << 10`, "TestOverload"},
+		{"overload is 503", meeting, "server.ServeHTTP", `select {
+			case s.busy <- struct{}{}:
+				defer func() { <-s.busy }()
+			default:
+				http.Error(w, "busy", http.StatusForbidden)
+				return
+			}
+			answer, sent := s.answer(parseCall(r.Header.Get(callHeader)))
+			if answer == nil { http.Error(w, "busy", http.StatusServiceUnavailable); return }
+			if json.NewEncoder(w).Encode(answer) == nil { sent() }`, "TestOverload"},
 		{"one host has its share", meeting, "connLimit.enter", `c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.all >= maxConns { return false }
@@ -106,6 +115,10 @@ func bodyMutants() []bodyMutant {
 
 		// The barrier.
 		{"an answer waits for the step", meeting, "Barrier.Act", `return step()`, "TestBarrierAct"},
+		{"nothing is said of a directory that has changed", meeting, "Barrier.answer", `b.mu.Lock()
+			defer b.mu.Unlock()
+			a := b.machine.Answer()
+			return &a, func() {}`, "TestBarrierStill"},
 		{"a round that cannot decide is not made", meeting, "Barrier.consider", `if len(b.called) > 0 && b.machine.State != Released { signal(b.news) }`, "TestBarrierPatient"},
 		{"a call is a reason to look", meeting, "Barrier.consider", ``, "TestBarrierMeets"},
 		{"who is left out is not waited for", meeting, "Barrier.seenAt", `if k.last.Kind == Agent { return level(k.last.Answer.State, key(k.last.Answer.Proposal)) }
@@ -118,8 +131,10 @@ func bodyMutants() []bodyMutant {
 		{"my own URL is not waited for", meeting, "selfTime", `time.Hour`, "TestHairpin"},
 
 		// Certificates.
-		{"the listener demands what etcd will", meeting, "material.serverConfig",
-			`return &tls.Config{Certificates: []tls.Certificate{*m.server}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}`, "TestMutual"},
+		{
+			"the listener demands what etcd will", meeting, "material.serverConfig",
+			`return &tls.Config{Certificates: []tls.Certificate{*m.server}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}`, "TestMutual",
+		},
 		{"a bad certificate is told", meeting, "checkChain", `return nil`, "TestRehearsal"},
 		{"the usage of a certificate", meeting, "usable", `return true`, "TestClientUsage"},
 
@@ -141,14 +156,14 @@ func mutate(dir, name, body string) (file string, source []byte, err error) {
 		if strings.HasSuffix(f, "_test.go") {
 			continue
 		}
-		src, err := os.ReadFile(f)
-		if err != nil {
-			return "", nil, err
+		src, readErr := os.ReadFile(f)
+		if readErr != nil {
+			return "", nil, readErr
 		}
 		set := token.NewFileSet()
-		tree, err := parser.ParseFile(set, f, src, parser.SkipObjectResolution)
-		if err != nil {
-			return "", nil, err
+		tree, parseErr := parser.ParseFile(set, f, src, parser.SkipObjectResolution)
+		if parseErr != nil {
+			return "", nil, parseErr
 		}
 		from, to := declared(tree, name)
 		if from == token.NoPos {
@@ -211,11 +226,11 @@ func blankImports(source []byte) ([]byte, error) {
 		}
 		return true
 	})
-	version := regexp.MustCompile(`^v[0-9]+$`)
+	version := regexp.MustCompile(`^v\d+$`)
 	for _, i := range tree.Imports {
-		full, err := strconv.Unquote(i.Path.Value)
-		if err != nil {
-			return nil, err
+		full, quoteErr := strconv.Unquote(i.Path.Value)
+		if quoteErr != nil {
+			return nil, quoteErr
 		}
 		name := path.Base(full)
 		if version.MatchString(name) {
