@@ -35,6 +35,30 @@ func (a *agent) etcdctl(peers []rendezvous.PeerView) string {
 	return cmd
 }
 
+// aside moves a seed out of etcd's way: an etcd that finds it starts from it,
+// whatever its flags say. The log does not stay in the wal-dir, which etcd empties
+// when it makes a new one.
+func (a *agent) aside(suffix string) []string {
+	dir := a.state.DataDir
+	list := []string{"mv " + dir + "/member " + dir + "/member." + suffix}
+	if wal := a.Etcd.WALDir; wal != "" {
+		list = append(list, "mv "+wal+"/*.wal "+dir+"/member."+suffix+"/")
+	}
+	return list
+}
+
+// entry brings this node into a running cluster: in place of the entry that has its
+// URLs, if there is one.
+func (a *agent) entry(peers []rendezvous.PeerView) []string {
+	for i := range peers {
+		list := peers[i].Last.Members
+		if len(list) > 0 && !slices.ContainsFunc(list, func(l rendezvous.Listed) bool { return slices.Equal(l.PeerURLs, a.plan.Self.PeerURLs) }) {
+			return a.addition(peers)
+		}
+	}
+	return a.replacement(peers)
+}
+
 // replacement is member remove, which etcd refuses for some seconds after a
 // change, then what addition says: of the entry that has
 // this node's URLs.

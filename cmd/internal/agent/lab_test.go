@@ -90,7 +90,7 @@ func (l *lab) dns(name, ip string) {
 }
 
 // view makes a name lead to an address for one node's resolver only.
-func (l *lab) view(asker, name, ip string) {
+func (l *lab) view(asker, name, ip string) { //nolint:unparam // the name says whose address
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.views[asker] == nil {
@@ -256,12 +256,11 @@ func (n *node) commit(t *testing.T, r seed.Roster) *seed.State {
 }
 
 // release makes of a pending directory one that etcd may start from.
-func (n *node) release(t *testing.T) *seed.State {
+func (n *node) release(t *testing.T) {
 	t.Helper()
 	if err := seed.Release(n.state(t)); err != nil {
 		t.Fatal(err)
 	}
-	return n.state(t)
 }
 
 // pendingTrio are three nodes; the first ones are pending with the disks of all
@@ -287,10 +286,10 @@ func (n *node) lose(t *testing.T) {
 
 func (n *node) config(t *testing.T, change ...func(*Config)) Config {
 	t.Helper()
-	flags := append([]etcdconf.Flag{
-		{Name: "data-dir", Value: n.data}, {Name: "wal-dir", Value: n.wal}, {Name: "initial-cluster-token", Value: labToken},
-		{Name: "listen-peer-urls", Value: "http://" + n.addr(n.ip)}, {Name: "listen-client-urls", Value: "http://" + n.ip + ":2379"},
-	}, n.flags...)
+	flags := slices.Concat([]etcdconf.Flag{
+		etcdFlag("data-dir", n.data), etcdFlag("wal-dir", n.wal), etcdFlag("initial-cluster-token", labToken),
+		etcdFlag("listen-peer-urls", "http://"+n.addr(n.ip)), etcdFlag("listen-client-urls", "http://"+n.ip+":2379"),
+	}, n.flags)
 	etcd, err := etcdconf.Load("", flags, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -449,7 +448,7 @@ func (r *running) sees(words ...string) Wait {
 	return Wait{}
 }
 
-func wantRefusal(t *testing.T, err error, status exit.Status, reason string, words ...string) *exit.Error {
+func wantRefusal(t *testing.T, err error, status exit.Status, reason string, words ...string) {
 	t.Helper()
 	e := exit.Refusal(err)
 	if got := exit.Of(err); got != status || reason != "" && (e == nil || e.Reason != reason) {
@@ -464,7 +463,6 @@ func wantRefusal(t *testing.T, err error, status exit.Status, reason string, wor
 			t.Errorf("no %q in: %s", w, text)
 		}
 	}
-	return e
 }
 
 func startAll(t *testing.T, nodes []*node, change ...func(*Config)) (list []*running) {

@@ -177,10 +177,10 @@ func blackhole(t *testing.T, ip netip.Addr, port int) (at int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) }) //nolint:errcheck // the test is over
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: ip.As4(), Port: port}); err != nil {
+	if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: ip.As4(), Port: port}); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Listen(fd, 0); err != nil {
+	if err = unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
 	name, err := unix.Getsockname(fd)

@@ -58,14 +58,14 @@ func (a *agent) refuse(out Outcome) *exit.Error {
 			a.nameOf(x), a.nameOf(y), a.view.Roster.Disk(x))}
 	case RuleReplaced:
 		return &exit.Error{Reason: "disk-copied", Msg: fmt.Sprintf("refusing to release %s: the etcd at %s says that %s has already run and published itself, and it was not on this disk, which was seeded and never started: a copy of it runs elsewhere; "+
-			"if that other disk is gone, replace the member", dir, at(out.Peers), a.me()), Commands: a.replacement(out.Peers)}
+			"if that other disk is gone, replace the member", dir, at(out.Peers), a.me()), Commands: append(a.aside("not-released"), a.replacement(out.Peers)...)}
 	case RuleRemoved:
 		return &exit.Error{Reason: "removed", Msg: fmt.Sprintf("refusing to release %s: the cluster %s runs at %s and does not list %s (any more): it was removed before it first started; move %s aside and add it",
-			dir, a.state.ClusterID, at(out.Peers), a.me(), dir), Commands: a.addition(out.Peers)}
+			dir, a.state.ClusterID, at(out.Peers), a.me(), dir), Commands: append(a.aside("not-released"), a.addition(out.Peers)...)}
 	case RuleOtherRuns:
 		p := &out.Peers[0]
 		return &exit.Error{Reason: "another-cluster-runs", Msg: fmt.Sprintf("the seed in %s is bound to cluster %s, and an etcd of cluster %s runs at %s, where %s was to be: this roster cannot be completed; %s",
-			dir, a.state.ClusterID, p.Last.ClusterID, p.Last.URL, p.Member.Name, a.committed()), Commands: a.replacement(out.Peers)}
+			dir, a.state.ClusterID, p.Last.ClusterID, p.Last.URL, p.Member.Name, a.committed()), Commands: append(a.aside("not-released"), a.entry(out.Peers)...)}
 	case RulePendingWait:
 		return a.pendingRefusal(out)
 	case RuleWait:
@@ -127,7 +127,7 @@ func (a *agent) otherToken() *exit.Error {
 		Reason: "another-token",
 		Msg: fmt.Sprintf("%s holds a seed that was never released, for %s of cluster %s with the initial-cluster-token %s, and the configuration says %s; set the token back, or move the seed aside: no etcd has run on it",
 			s.DataDir, describe(s.Self.Name, s.MemberID), s.ClusterID, stored, a.Etcd.Token()),
-		Commands: []string{"mv " + s.DataDir + "/member " + s.DataDir + "/member.another-token"},
+		Commands: a.aside("another-token"),
 	}
 }
 

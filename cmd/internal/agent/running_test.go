@@ -79,7 +79,17 @@ func TestEtcdOfMyCluster(t *testing.T) {
 		t.Parallel()
 		n, cluster := begin(t)
 		n.serve(t, n.lab.ip(2), fakeEtcd("c9", func() []listed { return n.list(t, "m2", "m3") }))
-		unchanged(t, n, exit.Unsafe, "another-cluster-runs", "timeout of 4s has passed", "bound to cluster "+cluster, "an etcd of cluster c9 runs at "+n.peerURL("m2"), "where m2 was to be", "member remove")
+		unchanged(t, n, exit.Unsafe, "another-cluster-runs", "timeout of 4s has passed", "bound to cluster "+cluster, "an etcd of cluster c9 runs at "+n.peerURL("m2"), "where m2 was to be", "mv "+n.data+"/member ", "member remove")
+		unlisted := newLab(t, 3).node(t, "m1")
+		unlisted.commit(t, labRoster(t, []*node{unlisted}, map[string]seed.DiskID{"m2": someDisk("b"), "m3": someDisk("c")}))
+		unlisted.serve(t, unlisted.lab.ip(2), fakeEtcd("c9", func() []listed {
+			return slices.DeleteFunc(unlisted.list(t, "m2"), func(l listed) bool { return l.name == "m1" })
+		}))
+		_, err := unlisted.start(t, limit(4*time.Second)).end()
+		wantRefusal(t, err, exit.Unsafe, "another-cluster-runs", "member add m1 --learner")
+		if strings.Contains(strings.Join(exit.Refusal(err).Commands, "\n"), "member remove") {
+			t.Errorf("it is not listed there: %q", exit.Refusal(err).Commands)
+		}
 	})
 	t.Run("a peer is released", func(t *testing.T) {
 		t.Parallel()
@@ -117,14 +127,14 @@ func TestEtcdAtAMembersURL(t *testing.T) {
 		for _, tt := range []struct {
 			name  string
 			at    int
-			list  func(*node, *testing.T) []listed
+			list  func(*testing.T, *node) []listed
 			words []string
 		}{
-			{"lists this member", 2, func(n *node, t *testing.T) []listed { t.Helper(); return n.list(t, "m1", "m2", "m3") }, []string{
+			{"lists this member", 2, func(t *testing.T, n *node) []listed { t.Helper(); return n.list(t, "m1", "m2", "m3") }, []string{
 				"refusing to seed", "etcd 3.6.1 of cluster c9 (3 members) answers at", "so the data of m1 are gone", "can destroy acknowledged writes",
 				"--endpoints=" + clientURL("m3") + "," + clientURL("m2"), "member remove", "member add m1 --learner", "member promote", "--initial-cluster-state=existing",
 			}},
-			{"lists this member under another ID", 3, func(n *node, t *testing.T) []listed {
+			{"lists this member under another ID", 3, func(t *testing.T, n *node) []listed {
 				t.Helper()
 				all := n.list(t, "m1", "m2", "m3")
 				for i := range all {
@@ -134,12 +144,12 @@ func TestEtcdAtAMembersURL(t *testing.T) {
 				}
 				return all
 			}, []string{"so the data of m1 are gone", "member remove beef"}},
-			{"does not list this member", 2, func(n *node, t *testing.T) []listed {
+			{"does not list this member", 2, func(t *testing.T, n *node) []listed {
 				t.Helper()
 				return slices.DeleteFunc(n.list(t, "m2", "m3"), func(l listed) bool { return l.name == "m1" })
 			}, []string{"it does not list", "plans a cluster of 3 members", "a running cluster grows by member add", "member add m1"}},
-			{"lists nobody yet", 2, func(*node, *testing.T) []listed { return nil }, []string{"it does not list its members yet", "member remove"}},
-			{"at its own URL", 9, func(n *node, t *testing.T) []listed { t.Helper(); return n.list(t, "m1", "m2", "m3") }, []string{"so the data of m1 are gone"}},
+			{"lists nobody yet", 2, func(*testing.T, *node) []listed { return nil }, []string{"it does not list its members yet", "member remove"}},
+			{"at its own URL", 9, func(t *testing.T, n *node) []listed { t.Helper(); return n.list(t, "m1", "m2", "m3") }, []string{"so the data of m1 are gone"}},
 		} {
 			t.Run(map[bool]string{true: "prepared, ", false: "empty, "}[prepared]+tt.name, func(t *testing.T) {
 				t.Parallel()
@@ -148,7 +158,7 @@ func TestEtcdAtAMembersURL(t *testing.T) {
 					n.prepare(t)
 				}
 				n.view("m1", "m1", n.ip)
-				n.serve(t, n.lab.ip(tt.at), fakeEtcd("c9", func() []listed { return tt.list(n, t) }))
+				n.serve(t, n.lab.ip(tt.at), fakeEtcd("c9", func() []listed { return tt.list(t, n) }))
 				if tt.at == 9 { // another node has its address, and this one is told by name
 					n.view("m1", "m1", n.lab.ip(9))
 				}
@@ -163,8 +173,8 @@ func TestEtcdAtAMembersURL(t *testing.T) {
 				if tt.name == "lists this member" { // the order is that of the IDs
 					words = append(slices.Clone(words[:4]), words[5:]...)
 				}
-				e := wantRefusal(t, err, exit.Unsafe, "cluster-runs", words...)
-				if e != nil && strings.Contains(e.Msg, early) != prepared {
+				wantRefusal(t, err, exit.Unsafe, "cluster-runs", words...)
+				if e := exit.Refusal(err); e != nil && strings.Contains(e.Msg, early) != prepared {
 					t.Errorf("prepared: %t, and it says: %s", prepared, e.Msg)
 				}
 				if now := tree(t, n.data); now != before {
@@ -266,7 +276,7 @@ func TestContradicted(t *testing.T) {
 		for range 5 { // a busy machine may not wait for its own URL
 			_, err := n.start(t).end()
 			if err == nil {
-				if err := seed.Unrelease(n.state(t)); err != nil {
+				if err = seed.Unrelease(n.state(t)); err != nil {
 					t.Fatal(err)
 				}
 				continue
@@ -415,8 +425,8 @@ func TestDryRun(t *testing.T) {
 		if now := tree(t, n.data); now != before {
 			t.Errorf("the directory has changed from\n%sto\n%s", before, now)
 		}
-		if files, err := os.ReadDir(out); err != nil || len(files) > 0 {
-			t.Errorf("a handoff was written: %v, %v", files, err)
+		if files, rerr := os.ReadDir(out); rerr != nil || len(files) > 0 {
+			t.Errorf("a handoff was written: %v, %v", files, rerr)
 		}
 		return res, err
 	}
@@ -586,7 +596,7 @@ func TestProbe(t *testing.T) {
 			t.Errorf("%s: %s, want %s", p.Member.Name, got, want)
 		}
 	}
-	if files, err := os.ReadDir(n.data); err == nil {
+	if files, rerr := os.ReadDir(n.data); rerr == nil {
 		t.Errorf("something was written: %v", files)
 	}
 	n.dns("m1", n.lab.ip(9))

@@ -237,7 +237,7 @@ func (a *agent) pendingRefusal(out Outcome) *exit.Error {
 	if a.disk == DiskFirst {
 		e.Reason = "first-edition-seed"
 		e.Msg += "; an earlier version of etcdinit has made it: if none of its members has been started, move it aside on every node"
-		e.Commands = []string{"mv " + a.state.DataDir + "/member " + a.state.DataDir + "/member.first-edition"}
+		e.Commands = a.aside("first-edition")
 		return e
 	}
 	if a.proof.holds() {

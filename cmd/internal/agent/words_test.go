@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -202,13 +203,13 @@ func TestEveryRefusalHasWords(t *testing.T) {
 		roster := seed.Roster{{Member: id(0), Disk: disk}, {Member: id(1), Disk: disk}, {Member: id(2), Disk: other}}
 		a.state.Self, a.state.MemberID, a.state.ClusterID, a.state.DiskID = self, a.plan.MemberID, 7, disk
 		a.state.Record = &seed.Record{Token: "stored", Roster: roster}
-		switch r.rule {
-		case RuleDamaged:
-			a.state.Kind, a.state.Reason = seed.Broken, "torn"
-		case RuleUnnamed:
-			a.state.Kind, a.state.Self = seed.Valid, nil
-		case RuleRemovedDisk:
-			a.state.Kind, a.state.Removed = seed.Valid, []types.ID{a.plan.MemberID}
+		special := map[Rule]func(*seed.State){
+			RuleDamaged:     func(s *seed.State) { s.Kind, s.Reason = seed.Broken, "torn" },
+			RuleUnnamed:     func(s *seed.State) { s.Kind, s.Self = seed.Valid, nil },
+			RuleRemovedDisk: func(s *seed.State) { s.Kind, s.Removed = seed.Valid, []types.ID{s.MemberID} },
+		}
+		if set := special[r.rule]; set != nil {
+			set(a.state)
 		}
 		a.other = &exit.Error{Reason: "foreign-data", Msg: "another member's"}
 		a.Without = []string{"x"}
@@ -476,6 +477,30 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// TestAside: the commands leave an empty directory, in both layouts, and nothing is
+// lost.
+func TestAside(t *testing.T) {
+	t.Parallel()
+	for _, separate := range []bool{false, true} {
+		n := newLab(t, 2).node(t, "m1")
+		if separate {
+			n.wal = filepath.Join(t.TempDir(), "wal")
+		}
+		n.commit(t, labRoster(t, []*node{n}, map[string]seed.DiskID{"m2": someDisk("b")}))
+		a := newAgent(n.config(t))
+		a.state = n.state(t)
+		for _, command := range a.aside("not-released") {
+			if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", command, err, out)
+			}
+		}
+		if s := n.state(t); s.Kind != seed.Empty || s.DiskID != "" {
+			t.Errorf("separate wal-dir: %t: %s: %s", separate, s.Kind, s.Reason)
+		}
+		n.prepare(t)
+	}
+}
+
 func TestWithdrawalCommand(t *testing.T) {
 	a := wordsAgent(t, "a", "a", "b", "c")
 	a.Etcd.ListenPeerURLs, a.Etcd.WALDir = []string{"http://0.0.0.0:2380"}, "/wal"
@@ -565,7 +590,8 @@ func TestPendingProof(t *testing.T) {
 		v := look(peers{"b": pending(run1), "c": is(rendezvous.Silent)})
 		v.Roster = a.seats(map[string]seed.DiskID{"a": "a", "b": "b"})
 		var p pendingProof
-		if p.look(v, 0); strings.Contains(p.missing, "silent") {
+		p.look(v, 0)
+		if strings.Contains(p.missing, "silent") {
 			t.Errorf("a member that the roster leaves out is waited for: %s", p.missing)
 		}
 	})
