@@ -397,6 +397,7 @@ func TestBarrierCommittedStays(t *testing.T) {
 // the commands of the refusal are the way to a new birth.
 func TestFirstEditionSeed(t *testing.T) {
 	seeds := func(t *testing.T) *cluster {
+		t.Helper()
 		t.Parallel()
 		c := newBarrierCluster(t, shape{size: 3})
 		c.Each(c.hosts, func(h *lab.Host) {

@@ -25,7 +25,7 @@ func TestCopiedDisk(t *testing.T) {
 	twin.Write("etcd.yaml", c.config())
 	c.meet("3.6")
 	c.hosts[0].Put("key", "value")
-	if out, err := exec.CommandContext(t.Context(), "cp", "-a", c.hosts[0].Path("data"), twin.Path("data")).CombinedOutput(); err != nil { //nolint:gosec // paths of the test
+	if out, err := exec.CommandContext(t.Context(), "cp", "-a", c.hosts[0].Path("data"), twin.Path("data")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	before := twin.Tree("data")

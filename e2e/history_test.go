@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,7 +69,7 @@ func write(h *lab.Host, key string) (ack, bool) {
 	if r.Status != 0 || json.Unmarshal([]byte(r.Stdout), &answer) != nil {
 		return ack{}, false
 	}
-	return ack{key, h.Name, fmt.Sprintf("%x", answer.Header.ClusterID), answer.Header.Revision}, true
+	return ack{key, h.Name, strconv.FormatUint(answer.Header.ClusterID, 16), answer.Header.Revision}, true
 }
 
 // writeAll writes through every etcd that runs, in turn, and returns what was

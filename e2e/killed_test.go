@@ -201,7 +201,7 @@ func children(pid int) []int {
 		return nil
 	}
 	var list []int
-	for _, field := range strings.Fields(string(data)) {
+	for field := range strings.FieldsSeq(string(data)) {
 		if n, err := strconv.Atoi(field); err == nil {
 			list = append(list, n)
 		}

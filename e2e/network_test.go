@@ -48,8 +48,8 @@ func TestNoHairpin(t *testing.T) {
 		t.Parallel()
 		c := newCluster(t, shape{size: 3, family: "4"})
 		gateway := c.host("gateway")
-		private := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 1, byte(n)}) }    //nolint:gosec // small numbers
-		public := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(n)}) } //nolint:gosec // as above
+		private := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, 1, byte(n)}) }
+		public := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(n)}) }
 		zone := lab.NewZone("example.org", 30*time.Second).SRV("_etcd-server", 2380, c.hosts...)
 		for i, h := range c.hosts {
 			h.SetAddrs(public(11 + i)) // for the zone

@@ -493,7 +493,8 @@ func TestCrash(t *testing.T) {
 				if sc.sparse && !weighty(c) {
 					continue
 				}
-				if tried++; tried%every != 0 {
+				tried++
+				if tried%every != 0 {
 					continue
 				}
 				// Death at a call that only looks is death at the next one that writes.
