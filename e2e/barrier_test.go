@@ -138,6 +138,7 @@ func TestBarrierTimeout(t *testing.T) {
 func TestE2(t *testing.T) {
 	for _, version := range []string{"3.5", "3.6", "3.7"} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			c := newBarrierCluster(t, shape{size: 3})
 			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
 			procs := c.start(version)
@@ -194,6 +195,7 @@ func TestLostDisks(t *testing.T) {
 		lost []int
 	}{{"a minority", []int{2}}, {"the first", []int{0}}, {"a majority", []int{1, 2}}} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			c := newBarrierCluster(t, shape{size: 3})
 			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
 			procs := c.start("3.6")
@@ -234,6 +236,7 @@ func (c *cluster) clusterID() string {
 func TestReplacement(t *testing.T) {
 	for _, version := range []string{"3.5", "3.6", "3.7"} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			c := newBarrierCluster(t, shape{size: 3})
 			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
 			procs := c.start(version)
@@ -326,6 +329,7 @@ func TestBarrierPartition(t *testing.T) {
 		{"nobody reaches m1", (*lab.Host).DropCalls, prepared},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			c := newBarrierCluster(t, shape{size: 3})
 			tt.cut(c.hosts[0], c.hosts[1:]...)
 			var procs []*lab.Proc
@@ -515,6 +519,7 @@ func TestGrown(t *testing.T) {
 func TestLiveEtcdSurvivesListener(t *testing.T) {
 	for _, version := range lab.Versions() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			c := newBarrierCluster(t, shape{size: 3})
 			c.Each(c.hosts, func(h *lab.Host) { h.MustRun(etcdinit, c.barrierArgs()...) })
 			procs := c.start(version)

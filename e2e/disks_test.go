@@ -65,9 +65,6 @@ func TestLateMount(t *testing.T) {
 			nodes := []*node{c.supervise(c.hosts[0], version, 0, c.barrierArgs()...), c.supervise(c.hosts[1], version, 0, c.barrierArgs()...)}
 			for _, n := range nodes {
 				n.init.WaitLog("m3 (silent)", 20*time.Second)
-				if a := c.wantState(n.Host, waiting); a.Disk != "" {
-					t.Fatalf("%s is further than it should be: %+v", n.Name, a)
-				}
 			}
 			volume(c.hosts[0])
 			volume(c.hosts[1])

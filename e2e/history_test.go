@@ -25,14 +25,29 @@ type node struct {
 func (c *cluster) supervise(h *lab.Host, version string, late time.Duration, args ...string) *node {
 	c.t.Helper()
 	n := &node{Host: h, init: h.Start(etcdinit, args...), done: make(chan struct{})}
+	ctx := c.t.Context()
+	pause := func(d time.Duration) bool {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
 	go func() {
 		defer close(n.done)
-		if n.status = n.init.Wait(2 * time.Minute); n.status != 0 {
-			return
+		for n.init.Running() {
+			if !pause(10 * time.Millisecond) {
+				return
+			}
 		}
-		time.Sleep(late)
-		n.etcd = h.Etcd(version, "--config-file", "run.yaml")
+		if n.status = n.init.Wait(time.Second); n.status == 0 && pause(late) {
+			n.etcd = h.Etcd(version, "--config-file", "run.yaml")
+		}
 	}()
+	c.t.Cleanup(func() { <-n.done })
 	return n
 }
 

@@ -118,6 +118,7 @@ func TestBarrierKilledInEachState(t *testing.T) {
 		{"the third commits, all are killed", "3.5", "fallocate", []state{prepared, committed}, []int{0, 1, 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			c := newBarrierCluster(t, shape{size: 3, family: "4"})
 			procs := make([]*lab.Proc, len(c.hosts))
 			for i, h := range c.hosts[:2] {

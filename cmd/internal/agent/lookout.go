@@ -122,7 +122,7 @@ func (a *agent) askRecords() {
 	for i := range a.view.Peers {
 		p := &a.view.Peers[i]
 		switch {
-		case p.Called:
+		case p.Called && time.Since(a.met) > lookAgain: // at first it may only be starting
 			a.lookout.due(lookAtOnce)
 		case !p.Agreed && !p.Bound && !p.LeftOut:
 			a.lookout.due(lookAgain)

@@ -496,10 +496,10 @@ func deadRoster(s *script) {
 
 // lostAndAside: 0 has lost its disk, and somebody has moved the data of 1 aside: 1
 // looks like a disk that was taken back. Both have acknowledged a write.
-func (s *script) lostAndAside() *script {
+func (s *script) lostAndAside() {
 	s.written().do(move{mCrash, 0, 0}, move{mCrash, 1, 0}, move{mLose, 0, 0}, move{mAside, 1, 0})
 	s.boot(0, 1).rounds(2, 2, 0, 1).stages(sBound, 2)
-	return s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sBound, 2)
+	s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sBound, 2)
 }
 
 // movedNotWithdrawn: only a seed that is there with its mark was never released.
