@@ -297,7 +297,7 @@ func starts(t *testing.T) []start {
 		{"three bound, two lost disks", committedTrio(t, trioOf(budget{boot: 2, lose: 2, slow: 1, term: 1})), false},
 		{"two wrote, two lost disks", writtenTrio(t, trioOf(budget{boot: 2, lose: 2, slow: 1, term: 1})), true},
 		{"two wrote, a crash, a lost disk", writtenTrio(t, trioOf(budget{boot: 2, crash: 1, lose: 1, term: 1})), true},
-		{"two wrote, a crash, lists of 3.5", writtenTrio(t, ofMinor(1, trioOf(budget{boot: 2, crash: 2, term: 1, tick: 2}))), true},
+		{"two wrote, a crash, lists of 3.5", writtenTrio(t, ofMinor(1, trioOf(budget{boot: 1, crash: 2, term: 1, tick: 2}))), true},
 		{"two wrote, a crash, a lost disk, lists of 3.6", writtenTrio(t, ofMinor(2, trioOf(budget{boot: 2, crash: 1, lose: 1, term: 1, tick: 1}))), true},
 		{"everything", up(t, newWorld(shape{plans: trio, hosts: []int8{0, 1, 2, 0, 1}, late: []int8{3}, left: budget{
 			boot: 8, crash: 2, lose: 2, drop: 2, route: 3, move: 1, term: 3, write: 2, slow: 3, freeze: 2, torn: 2, mount: 2, copy: 1, hand: 1, tick: 3, withdraw: 2, aside: 1,
