@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -450,5 +451,61 @@ func TestMachineIsAValue(t *testing.T) {
 func TestStandingNames(t *testing.T) {
 	if Double.String() != "another run of this member" || Removed.String() != "running, does not list this member" || !IsReleased.Agrees() || Runs.Agrees() || !Removed.Etcd() || Mine.Etcd() {
 		t.Error("standings are shifted")
+	}
+}
+
+// TestPlan: who I am, and who the others are.
+func TestPlan(t *testing.T) {
+	p := trio()
+	p.Self = "b1"
+	if got := p.Me(); got.Name != "b" || len(got.PeerURLs) != 1 {
+		t.Errorf("I am %+v", got)
+	}
+	if others := p.Others(); len(others) != 2 || others[0].Name != "a" || others[1].Name != "c" || len(p.Members) != 3 {
+		t.Errorf("the others are %+v", others)
+	}
+	p.Self = "ff"
+	if got := p.Me(); got.ID != "ff" || got.Name != "" || len(p.Others()) != 3 {
+		t.Errorf("a stranger is %+v", got)
+	}
+}
+
+// TestMachineString: the simulation takes machines of one text for one machine, so
+// whatever changes a view or an answer has to change the text.
+func TestMachineString(t *testing.T) {
+	b, all := agentAt("b1", "nb", Prepared), proposed("me", "nb", "nc")
+	sightings := []Sighting{
+		silent("b1"), {Peer: "b1", Kind: Garbage}, agentAt("b1", "nb", Waiting), agentAt("b1", "n2", Waiting),
+		b, agentAt("b1", "n2", Prepared), proposing(b, all), proposing(b, proposed("other", "nb", "nc")), proposing(b, all[:2]),
+		withDigest(b, "x"), withMember(b, "c2"),
+		agentAt("b1", "nb", Committed), boundTo(agentAt("b1", "nb", Committed), abc(diskA, diskB, diskX)), boundTo(agentAt("b1", "nb", Committed), abc(diskA, diskX, diskC)),
+		agentAt("b1", "nb", Released), boundTo(agentAt("b1", "nb", Released), abc(diskA, diskB, diskX)),
+		etcdAt("b1", mine()), etcdAt("b1", mine(), Listed{ID: "a1"}), etcdAt("b1", mine(), Listed{ID: "a1", Started: true}),
+		etcdAt("b1", mine(), Listed{ID: "b1", Started: true}), etcdAt("b1", mine(), Listed{ID: "a1"}, Listed{ID: "b1", Started: true}, Listed{ID: "c2", Started: true}),
+		etcdAt("b1", "c9"), etcdAt("b1", "c8", Listed{ID: "a1"}),
+	}
+	c := proposing(agentAt("c2", "nc", Prepared), all)
+	var machines []Machine
+	for _, state := range []State{Waiting, Prepared, Committed, Released} {
+		for _, s := range sightings {
+			once := NewMachine(start(state)).Observe(round(s, c), time.Second)
+			machines = append(machines, once, once.Observe(round(s, silent("c2")), time.Hour), once.Observe(round(silent("b1"), c), time.Second))
+		}
+	}
+	texts := make(map[string]string)
+	for _, m := range machines {
+		v, a := m.View(), m.Answer()
+		known := fmt.Sprintln(v.State, v.Disk, v.Roster, v.ClusterID, v.Fresh, v.Self, a.Proposal)
+		for _, p := range v.Peers {
+			said := p.Last.Answer
+			known += fmt.Sprintln(p.Member.ID, p.Now, p.LeftOut, p.Agreed, p.Counted, p.Bound, p.Firm, said.Nonce, said.Disk, said.Proposal, said.Roster)
+		}
+		if other, ok := texts[m.String()]; ok && other != known {
+			t.Errorf("two machines are called %q:\n%s\n%s", m, other, known)
+		}
+		texts[m.String()] = known
+	}
+	if len(texts) < len(machines)/2 {
+		t.Errorf("%d machines have only %d texts", len(machines), len(texts))
 	}
 }
