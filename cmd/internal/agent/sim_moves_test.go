@@ -61,6 +61,18 @@ type move struct {
 
 func (m move) String() string { return fmt.Sprintf("%s(%d,%d)", moveNames[m.kind], m.a, m.b) }
 
+// further reports whether a move is none of the faults.
+func (m move) further() bool {
+	switch m.kind {
+	case mRound:
+		return m.b < 0
+	case mBoot, mAct, mLeave, mThaw, mWithdraw, mTakeBack, mSettle, mCampaign, mGrant, mWrite, mAck, mPublish:
+		return true
+	case mHold, mProbe, mDrop, mTorn, mFreeze, mCrash, mPower, mLose, mHalf, mAside, mMount, mTake, mRestore, mHand, mFlip, mRoute, mMove, mTick:
+	}
+	return false
+}
+
 // moves appends every move that is possible now.
 func (w *world) moves(ms []move) []move {
 	for i := range w.n {

@@ -374,14 +374,26 @@ func TestSimulationFindsStockLoss(t *testing.T) {
 	t.Logf("%v: %v", r.err, r.trace)
 }
 
+// walk makes moves at random. Most of them bring the birth further, or else the
+// faults, which are many more, would end it before it comes to anything.
 func walk(w *world, rng *rand.Rand, steps int) ([]move, error) {
-	var done, ms []move
+	var done, ms, further []move
+	rare := 2 + rng.IntN(30)
 	for range steps {
 		ms = w.moves(ms[:0])
 		if len(ms) == 0 {
 			return done, nil
 		}
-		m := ms[rng.IntN(len(ms))]
+		further = further[:0]
+		for _, m := range ms {
+			if m.further() {
+				further = append(further, m)
+			}
+		}
+		if len(further) == 0 || rng.IntN(rare) == 0 {
+			further = ms
+		}
+		m := further[rng.IntN(len(further))]
 		done = append(done, m)
 		if err := w.apply(m); err != nil {
 			return done, err
@@ -453,7 +465,7 @@ func walkWorld(rng *rand.Rand) (w *world, name string) {
 	few := func(n int) int8 { return int8(rng.IntN(n + 1)) }
 	b := budget{boot: 30, crash: few(5), drop: few(20), slow: few(20), freeze: few(3), torn: few(3), tick: few(6), term: 3, write: 2}
 	five := shape{plans: fives, hosts: []int8{0, 1, 2, 3, 4}, minor: few(2)}
-	switch kind := rng.IntN(10); kind {
+	switch kind := rng.IntN(12); kind {
 	case 0, 1, 2, 3:
 		name = "five"
 	case 4:
@@ -479,6 +491,20 @@ func walkWorld(rng *rand.Rand) (w *world, name string) {
 		name = "five, disks mounted late, etcd started by somebody"
 		five.late = []int8{0, 1}
 		b.mount, b.hand, b.lose = few(4), few(2), few(2)
+	case 9, 10:
+		name = "all at once"
+		five = shape{plans: [][][]int8{trio, fives}[rng.IntN(2)], minor: few(2), split: rng.IntN(2) == 0}
+		for range 2 {
+			five.hosts = append(five.hosts, five.plans[0]...)
+		}
+		five.hosts = five.hosts[:min(len(five.hosts), maxHosts-int(few(1)))]
+		if rng.IntN(2) == 0 {
+			five.late = []int8{0, 1}
+		}
+		b.lose, b.half, b.aside, b.withdraw, b.route, b.move, b.mount, b.hand = few(2), few(1), few(1), few(8), few(20), few(2), few(3), few(1)
+		if rng.IntN(3) == 0 {
+			b.copy = few(2)
+		}
 	default:
 		name = "five, some left out"
 		five.hosts = []int8{0, 1, 2, 3, 4, 0, 1}

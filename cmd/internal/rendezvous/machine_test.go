@@ -434,7 +434,7 @@ func TestFirstEdition(t *testing.T) {
 
 // TestMachineIsAValue: a method leaves its receiver as it was.
 func TestMachineIsAValue(t *testing.T) {
-	m := NewMachine(start(Prepared)).Observe(round(agentAt("b1", "1", Prepared), agentAt("c2", "1", Prepared)), 0)
+	m := NewMachine(start(Prepared)).Observe(round(agentAt("b1", "1", Committed), agentAt("c2", "1", Prepared)), 0)
 	before := m.String()
 	_ = m.Observe(round(agentAt("b1", "2", Committed), silent("c2")), time.Hour)
 	_ = m.Commit(allThree())
