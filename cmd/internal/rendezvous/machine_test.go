@@ -150,6 +150,16 @@ func TestOtherToken(t *testing.T) {
 	if got := NewMachine(start(Waiting)).Observe(round(s), 0).View().Peers[0].Now; got != Astray {
 		t.Errorf("at another's URL: %v", got)
 	}
+	// What no agent says: its own member is not in its plan, or its URL is another
+	// one under one digest.
+	s.Answer.Members[0].ID = "f8"
+	if got := NewMachine(start(Waiting)).Observe(round(s), 0).View().Peers[0].Now; got != Astray {
+		t.Errorf("not in its own plan: %v", got)
+	}
+	s.Answer.Members = []Member{{ID: "f9", Name: "b", PeerURLs: []string{"http://192.0.2.2:2380"}}}
+	if got := NewMachine(start(Waiting)).Observe(round(withDigest(s, "d")), 0).View().Peers[0].Now; got != Astray {
+		t.Errorf("another ID under one digest: %v", got)
+	}
 }
 
 // TestSelf: what answers at my own URL.
@@ -474,9 +484,11 @@ func TestPlan(t *testing.T) {
 // whatever changes a view or an answer has to change the text.
 func TestMachineString(t *testing.T) {
 	b, all := agentAt("b1", "nb", Prepared), proposed("me", "nb", "nc")
+	elsewhere := agentAt("b1", "nb", Prepared)
+	elsewhere.Answer.Disk = diskX
 	sightings := []Sighting{
 		silent("b1"), {Peer: "b1", Kind: Garbage}, agentAt("b1", "nb", Waiting), agentAt("b1", "n2", Waiting),
-		b, agentAt("b1", "n2", Prepared), proposing(b, all), proposing(b, proposed("other", "nb", "nc")), proposing(b, all[:2]),
+		b, elsewhere, agentAt("b1", "n2", Prepared), proposing(b, all), proposing(b, proposed("other", "nb", "nc")), proposing(b, all[:2]),
 		withDigest(b, "x"), withMember(b, "c2"),
 		agentAt("b1", "nb", Committed), boundTo(agentAt("b1", "nb", Committed), abc(diskA, diskB, diskX)), boundTo(agentAt("b1", "nb", Committed), abc(diskA, diskX, diskC)),
 		agentAt("b1", "nb", Released), boundTo(agentAt("b1", "nb", Released), abc(diskA, diskB, diskX)),
@@ -487,19 +499,21 @@ func TestMachineString(t *testing.T) {
 	c := proposing(agentAt("c2", "nc", Prepared), all)
 	var machines []Machine
 	for _, state := range []State{Waiting, Prepared, Committed, Released} {
+		machines = append(machines, NewMachine(start(state)), NewMachine(start(state)).Observe(round(silent("b1"), silent("c2")), 0))
 		for _, s := range sightings {
 			once := NewMachine(start(state)).Observe(round(s, c), time.Second)
-			machines = append(machines, once, once.Observe(round(s, silent("c2")), time.Hour), once.Observe(round(silent("b1"), c), time.Second))
+			machines = append(machines, once, once.Observe(round(s, c), time.Hour), once.Observe(round(s, silent("c2")), time.Hour), once.Observe(round(silent("b1"), c), time.Second))
 		}
 	}
 	texts := make(map[string]string)
 	for _, m := range machines {
 		v, a := m.View(), m.Answer()
-		known := fmt.Sprintln(v.State, v.Disk, v.Roster, v.ClusterID, v.Fresh, v.Self, a.Proposal)
+		text := fmt.Append(nil, v.State, v.Disk, v.Roster, v.ClusterID, v.Fresh, v.Self, a.Proposal)
 		for _, p := range v.Peers {
 			said := p.Last.Answer
-			known += fmt.Sprintln(p.Member.ID, p.Now, p.LeftOut, p.Agreed, p.Counted, p.Bound, p.Firm, said.Nonce, said.Disk, said.Proposal, said.Roster)
+			text = fmt.Append(text, p.Member.ID, p.Now, p.LeftOut, p.Agreed, p.Counted, p.Bound, p.Firm, said.Nonce, said.Disk, said.Proposal, said.Roster)
 		}
+		known := string(text)
 		if other, ok := texts[m.String()]; ok && other != known {
 			t.Errorf("two machines are called %q:\n%s\n%s", m, other, known)
 		}
