@@ -322,7 +322,7 @@ func (m Machine) observe(k *knowledge, s *Sighting, now time.Duration) {
 	if m.bound() && s.Kind == Etcd && s.ClusterID == m.ClusterID {
 		list = lists(s.Members)
 	}
-	if list != k.list || list == "" {
+	if list != k.list {
 		k.list, k.since = list, now
 	}
 	k.firm = list != "" && (now-k.since >= settled || m.full(s.Members))

@@ -519,7 +519,4 @@ func TestMachineString(t *testing.T) {
 		}
 		texts[m.String()] = known
 	}
-	if len(texts) < len(machines)/2 {
-		t.Errorf("%d machines have only %d texts", len(machines), len(texts))
-	}
 }
