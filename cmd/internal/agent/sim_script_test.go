@@ -526,6 +526,15 @@ func withdrawnFrozen(s *script) {
 	s.do(move{mWithdraw, 2, 0}).tick(1).do(move{mWithdraw, 2, 0}).stages(sBound, 2)
 }
 
+// withdrawnWithout: a member that the roster leaves out need not answer, and one of
+// the roster that was silent for a while does not end the proof for good.
+func withdrawnWithout(s *script) {
+	without := []string{"m4"}
+	s.world(shape{plans: fives, hosts: []int8{0, 1, 2, 3, 4}, without: [][]string{without, without, without, without, nil}})
+	s.boot(0, 1, 2, 3).bound(0, 1, 2, 3).do(move{mLose, 0, 0}, move{mWithdraw, 1, 0}).tick(1).do(move{mWithdraw, 1, 0}).stages(sBound, 1)
+	s.boot(0).do(move{mWithdraw, 1, 0}).stages(sBound, 1).tick(1).do(move{mWithdraw, 1, 0}).stages(sEmpty, 1)
+}
+
 // withdrawnLate: a withdrawal sleeps between its proof and its act. Where the seed
 // is released by then, it stays.
 func withdrawnLate(s *script) {
@@ -844,6 +853,7 @@ func scripts() []namedScript {
 		{"moved aside, and not taken back", movedNotWithdrawn},
 		{"taken back before this birth", withdrawnBefore},
 		{"taken back while a release is frozen", withdrawnFrozen},
+		{"a withdrawal beside one that is left out", withdrawnWithout},
 		{"a withdrawal that sleeps", withdrawnLate},
 		{"what is known stays known", sticky},
 		{"bound to another roster", anotherRoster},

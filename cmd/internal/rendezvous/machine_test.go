@@ -270,6 +270,12 @@ func TestCounted(t *testing.T) {
 	if p := view(whole, etcdAt("b1", "c9"), c); p.Counted || p.Agreed {
 		t.Error("of another birth")
 	}
+	if p := view(NewMachine(start(Prepared)), etcdAt("b1", "c9"), agentAt("c2", "nc", Committed)); p.Counted || p.Agreed {
+		t.Error("of another birth than the one that c is bound to")
+	}
+	if p := view(NewMachine(start(Prepared)), etcdAt("b1", mine()), agentAt("c2", "nc", Released)); p.Counted {
+		t.Error("of the birth that c is released under: nothing is counted then")
+	}
 	// The proposal is made as soon as the disk has its ID: peers hear of it.
 	fresh := NewMachine(start(Waiting)).Observe(round(b, c), 0).Prepare(diskA)
 	if fresh.Answer().Proposal == nil {
