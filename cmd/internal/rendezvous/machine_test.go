@@ -493,7 +493,9 @@ func TestMachineString(t *testing.T) {
 	elsewhere := agentAt("b1", "nb", Prepared)
 	elsewhere.Answer.Disk = diskX
 	sightings := []Sighting{
-		silent("b1"), {Peer: "b1", Kind: Garbage}, agentAt("b1", "nb", Waiting), agentAt("b1", "n2", Waiting),
+		silent("b1"),
+		{Peer: "b1", Kind: Garbage},
+		agentAt("b1", "nb", Waiting), agentAt("b1", "n2", Waiting),
 		b, elsewhere, agentAt("b1", "n2", Prepared), proposing(b, all), proposing(b, proposed("other", "nb", "nc")), proposing(b, all[:2]),
 		withDigest(b, "x"), withMember(b, "c2"),
 		agentAt("b1", "nb", Committed), boundTo(agentAt("b1", "nb", Committed), abc(diskA, diskB, diskX)), boundTo(agentAt("b1", "nb", Committed), abc(diskA, diskX, diskC)),
