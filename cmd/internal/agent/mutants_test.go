@@ -150,7 +150,7 @@ func mutants() []mutant {
 				v.Self = rendezvous.Mine
 			}
 		}}},
-		{"4: silence after the release is none", "a twin at my own URL", rules{view: func(_ *world, _ *simHost, v *view) {
+		{"4: silence after the release does not contradict", "a twin at my own URL", rules{view: func(_ *world, _ *simHost, v *view) {
 			if v.State == rendezvous.Released && v.Self == rendezvous.Silent {
 				v.Self = rendezvous.Double
 				v.SelfLast.Answer.Roster = v.Roster

@@ -356,6 +356,14 @@ func TestPackageDefault(t *testing.T) {
 	}
 	for _, size := range []int{3, 0} {
 		r := n.start(t, func(c *Config) { c.Size = size; c.Registry = sized(n) })
+		r.refused(exit.Foreign, "package-default", "that etcdinit seeded", "3-member cluster", "mv "+n.data)
+	}
+	// A package's etcd leaves no record.
+	if err := os.Remove(filepath.Join(n.data, "member", "etcdinit-seed.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{3, 0} {
+		r := n.start(t, func(c *Config) { c.Size = size; c.Registry = sized(n) })
 		r.refused(exit.Foreign, "package-default", "that the etcd package started", "3-member cluster", "systemctl stop etcd\nmv "+n.data)
 	}
 }

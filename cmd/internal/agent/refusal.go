@@ -104,15 +104,20 @@ func (a *agent) tooLate(ctx context.Context, step Step) error {
 	return &exit.Error{Status: exit.Disagree, Reason: "timeout", Msg: context.Cause(ctx).Error() + " before there was time to " + what + "; " + a.committed()}
 }
 
-// packageDefault is the refusal for the one-member localhost cluster that a
-// distribution's package starts when it is installed.
+// packageDefault is the refusal for a one-member localhost cluster, as a
+// distribution's package starts it when it is installed. One that has a record was
+// seeded by this program.
 func (a *agent) packageDefault(size int) *exit.Error {
 	s := a.state
+	origin, commands := "that the etcd package started when it was installed", []string{"systemctl stop etcd"}
+	if s.Record != nil {
+		origin, commands = "that etcdinit seeded as a cluster of its own", nil
+	}
 	return &exit.Error{
 		Status: exit.Foreign, Reason: "package-default",
-		Msg: fmt.Sprintf("%s holds the one-member cluster %s of %s at %s that the etcd package started when it was installed, not a member of this %d-member cluster; if nobody uses it, stop it and move it aside, then run this again",
-			s.DataDir, s.ClusterID, describe(s.Self.Name, s.MemberID), strings.Join(s.Self.PeerURLs, ","), size),
-		Commands: []string{"systemctl stop etcd", "mv " + s.DataDir + " " + s.DataDir + ".package-default"},
+		Msg: fmt.Sprintf("%s holds the one-member cluster %s of %s at %s %s, not a member of this %d-member cluster; if nobody uses it, stop it and move it aside, then run this again",
+			s.DataDir, s.ClusterID, describe(s.Self.Name, s.MemberID), strings.Join(s.Self.PeerURLs, ","), origin, size),
+		Commands: append(commands, "mv "+s.DataDir+" "+s.DataDir+".package-default"),
 	}
 }
 

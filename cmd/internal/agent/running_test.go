@@ -289,7 +289,7 @@ func TestContradicted(t *testing.T) {
 			t.Errorf("refused: %t, pending: %t", refused, n.state(t).Pending)
 		}
 	})
-	t.Run("silence is none", func(t *testing.T) {
+	t.Run("silence does not contradict", func(t *testing.T) {
 		t.Parallel()
 		l := newLab(t, 2)
 		nodes := l.nodes(t)
@@ -559,7 +559,7 @@ func TestCheck(t *testing.T) {
 		_, err := check(t, n)
 		wantRefusal(t, err, exit.Foreign, "foreign-data")
 	})
-	t.Run("nobody's", func(t *testing.T) {
+	t.Run("not in the records", func(t *testing.T) {
 		t.Parallel()
 		n := released(t)
 		n.dns("m1", n.lab.ip(9))

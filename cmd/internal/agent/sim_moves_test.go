@@ -61,7 +61,7 @@ type move struct {
 
 func (m move) String() string { return fmt.Sprintf("%s(%d,%d)", moveNames[m.kind], m.a, m.b) }
 
-// further reports whether a move is none of the faults.
+// further reports whether a move is not a fault.
 func (m move) further() bool {
 	switch m.kind {
 	case mRound:

@@ -780,7 +780,7 @@ func vanished(s *script) {
 }
 
 // runningCopy: a copy of a machine that runs comes up with an address that is
-// nobody's. Discovery does not know it, and at its member's URL runs an etcd.
+// in no record. Discovery does not know it, and at its member's URL runs an etcd.
 func runningCopy(s *script) {
 	s.twice().bind().written()
 	h := &s.w.hosts[3]

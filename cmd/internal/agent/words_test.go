@@ -161,7 +161,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestWithoutRefusal: a name that is nobody's is called so, and too many names
+// TestWithoutRefusal: a name of no member is called so, and too many names
 // are called too many.
 func TestWithoutRefusal(t *testing.T) {
 	abc := []string{"a", "b", "c"}
