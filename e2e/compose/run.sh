@@ -72,7 +72,7 @@ for image in etcd other dns; do docker load -q -i "$work/$image.tar" >/dev/null;
 builder "$(sed -n 's/^ARG BUILDER=//p' Dockerfile)" GOPROXY=file:///modules/proxy 'GONOSUMDB=*'
 echo "e2e/compose: $SECONDS s  the engine is up, with the images that the files name"
 
-cp -r .dockerignore Dockerfile go.mod go.sum cmd discovery plugins seed "$work/source/"
+cp -r .dockerignore Dockerfile go.mod go.sum cmd discovery internal plugins seed "$work/source/"
 mkdir "$work/source/deploy"
 cp -r deploy/compose "$work/source/deploy/"
 readme=$work/source/$readme

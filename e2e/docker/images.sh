@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 sum=$({
 	go version
-	git ls-files -z -co --exclude-standard -- cmd discovery plugins seed go.mod go.sum Dockerfile .dockerignore e2e/docker e2e/kubernetes/archive tools/etcd-3.6 \
+	git ls-files -z -co --exclude-standard -- cmd discovery internal plugins seed go.mod go.sum Dockerfile .dockerignore e2e/docker e2e/kubernetes/archive tools/etcd-3.6 \
 		deploy/compose/Dockerfile deploy/kubernetes/README.md deploy/kubernetes/base/kustomization.yaml deploy/kubernetes/components/exec |
 		while IFS= read -r -d '' file; do [ ! -f "$file" ] || sha256sum "$file"; done
 } | sha256sum | cut -c1-16)

@@ -161,7 +161,7 @@ CGO_ENABLED=0 go build -trimpath -o "$dir/etcdinit" ./cmd/etcdinit
 # here COMMANDS: on this machine, in a copy of the project. Its rpm has no database of packages here,
 # and installs into the root of the machine $into.
 mkdir "$dir/source"
-cp -r Makefile LICENSE go.mod go.sum cmd discovery plugins seed deploy "$dir/source/"
+cp -r Makefile LICENSE go.mod go.sum cmd discovery internal plugins seed deploy "$dir/source/"
 mkdir "$dir/source/tools"
 cp -r tools/build tools/packages tools/nfpm "$dir/source/tools/"
 here() {
