@@ -9,10 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.uber.org/zap"
 
-	"github.com/etcdinit/etcdinit/seed/internal/membersdb"
 	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
 	"github.com/etcdinit/etcdinit/seed/internal/stage"
 )
@@ -222,7 +220,7 @@ func writableBy(info fs.FileInfo, user stage.Owner) bool {
 // space refuses a file system that etcd would fill: a segment and the one that
 // etcd prepares at its start, and the database.
 func (a *apply) space() error {
-	wal, db := 2*raftlog.SegmentSize(), dbSize(a.members)
+	wal, db := 2*raftlog.SegmentSize(), a.content.dbSize()
 	if !a.dirs.separate {
 		return enough(a.dirs.data, wal+db)
 	}
@@ -273,22 +271,7 @@ func (a *apply) stageDB() (err error) {
 			return err
 		}
 	}
-	return stage.Private(func() error { return membersdb.Write(a.data.Path(dbFile), a.unpublished()) })
-}
-
-// unpublished is the members as the bucket has them before anybody has run: to
-// etcd a member with client URLs has run, and would be refused its first start.
-// Only our own entry has some, since the handoff reads them there.
-func (a *apply) unpublished() []*membership.Member {
-	list := make([]*membership.Member, 0, len(a.members))
-	for _, m := range a.members {
-		entry := *m
-		if m.ID != a.MemberID {
-			entry.ClientURLs = nil
-		}
-		list = append(list, &entry)
-	}
-	return list
+	return stage.Private(func() error { return a.content.db(a.data.Path(dbFile)) })
 }
 
 func (a *apply) stageWAL() (err error) {
@@ -299,7 +282,7 @@ func (a *apply) stageWAL() (err error) {
 		}
 	}
 	id := raftlog.Identity{Member: a.MemberID, Cluster: a.ClusterID}
-	return stage.Private(func() error { return raftlog.Write(a.wal.Path(a.stagedWAL()), id, a.members) })
+	return stage.Private(func() error { return a.content.log(a.wal.Path(a.stagedWAL()), id) })
 }
 
 // stagedWAL is the log's directory within its staging directory.

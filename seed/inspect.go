@@ -124,7 +124,7 @@ func judge(dirs layout, st *State, fd *found) error {
 	st.PackageDefault = packageDefault(st.Members)
 	err = together(dirs, st, log, db)
 	if err == nil {
-		err = recorded(dirs, st, fd.listing)
+		err = recorded(dirs, st, fd)
 	}
 	return err
 }
@@ -132,7 +132,8 @@ func judge(dirs layout, st *State, fd *found) error {
 // recorded reads the record. It is a hint, and the log rules; but a pending seed
 // cannot be judged without it, and a record of another seed shows that log and
 // database do not belong together.
-func recorded(dirs layout, st *State, l *listing) error {
+func recorded(dirs layout, st *State, fd *found) error {
+	l := fd.listing
 	path := filepath.Join(dirs.data, recordFileName)
 	for _, id := range l.marks {
 		if id != st.ClusterID {
@@ -159,11 +160,40 @@ func recorded(dirs layout, st *State, l *listing) error {
 			path, rec.MemberID, rec.ClusterID, dirs.wal, st.MemberID, st.ClusterID)
 		return broken("%s: they do not belong together", st.RecordProblem)
 	}
-	if st.Pending && rec.Kind != RecordBirth {
+	if st.Pending && rec.Kind == RecordComputed {
 		return broken("the seed is pending, but %s names no roster", path)
 	}
 	st.Record = rec
+	st.joins(fd)
 	return nil
+}
+
+// joins fills in what the bucket of a joining member cannot say yet: until its etcd
+// has published, it has no entry, or one without a name.
+func (st *State) joins(fd *found) {
+	if st.Record.Kind != RecordJoin {
+		return
+	}
+	st.Pristine = fd.log.Bare && fd.db.Untouched()
+	if len(st.Members) == 0 {
+		st.Members = slices.Clone(st.Record.Members)
+		st.Self = nil
+	}
+	self := st.Record.self()
+	for i := range st.Members {
+		m := &st.Members[i]
+		if m.ID != st.MemberID {
+			continue
+		}
+		if m.Name == "" {
+			m.Name, m.ClientURLs = self.Name, self.ClientURLs
+		}
+		st.Self = m
+		return
+	}
+	if !slices.Contains(st.Removed, st.MemberID) {
+		st.Self = self // the log has not come that far
+	}
 }
 
 // halves decides from the names alone, and sets the kind Empty or Valid.
@@ -236,8 +266,7 @@ func (fd *found) ownHalf(dirs layout, st *State) bool {
 		return false
 	}
 	db, err := membersdb.Read(filepath.Join(dirs.data, dbFile), lockWait)
-	if err != nil || db.HasKeys || len(db.Removed) > 0 || db.StorageVersion != "" || db.Term != 1 ||
-		len(db.Members) == 0 || db.ConsistentIndex != uint64(len(db.Members)) {
+	if err != nil || !db.Untouched() && !db.Seeded() {
 		return false
 	}
 	fd.half = true

@@ -22,6 +22,8 @@ const (
 	diskDir = ".etcdinit-disk"
 	// asidePrefix begins the names of what Withdraw has moved aside.
 	asidePrefix = "etcdinit-withdrawn-"
+	// leftPrefix is the same for the seed of a member that did not come in.
+	leftPrefix = "etcdinit-not-joined-"
 	// halfFile is beside a database whose log, in a wal-dir of its own, has not
 	// been renamed into its place yet.
 	halfFile = "member/etcdinit-no-wal-yet"

@@ -441,9 +441,9 @@ func removeBound(side, path string) error {
 func (a *apply) choose() error {
 	id := a.tokens.same()
 	switch {
-	case a.born && id == a.DiskID:
+	case a.born() && id == a.DiskID:
 		a.disk = id
-	case a.born && a.Pending:
+	case a.born() && a.Pending:
 		return changed(a.DataDir)
 	}
 	return nil
@@ -455,7 +455,7 @@ func changed(dir string) error {
 
 // checkBirth refuses a plan that Born made of what does not fit.
 func (p *Plan) checkBirth() error {
-	if !p.born {
+	if !p.born() {
 		return nil
 	}
 	if a, b, shared := p.Roster.Shared(); shared {

@@ -32,6 +32,21 @@ type Contents struct {
 	HasKeys         bool // the key bucket holds something
 }
 
+// Seeded: the database is what Write makes, as far as it can be seen.
+func (c *Contents) Seeded() bool {
+	return c.fresh() && c.Term == 1 && len(c.Members) > 0 && c.ConsistentIndex == uint64(len(c.Members))
+}
+
+// Untouched: the database is what WriteEmpty makes, as far as it can be seen.
+func (c *Contents) Untouched() bool {
+	return c.fresh() && c.Term == 0 && len(c.Members) == 0 && c.ConsistentIndex == 0
+}
+
+// fresh: no key, no removed member, and no etcd from 3.6 on has opened it.
+func (c *Contents) fresh() bool {
+	return !c.HasKeys && len(c.Removed) == 0 && c.StorageVersion == ""
+}
+
 // Read reads the database at path. It waits at most wait for a lock.
 func Read(path string, wait time.Duration) (*Contents, error) {
 	f, size, err := open(path, wait)

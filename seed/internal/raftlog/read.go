@@ -30,6 +30,9 @@ type Log struct {
 	FirstIndex uint64
 	// Pristine: the log is exactly what Write makes: no etcd has voted on it.
 	Pristine bool
+	// Bare: the log is exactly what WriteEmpty makes: a joiner's, on which no etcd
+	// has accepted anything.
+	Bare bool
 	// Bootstrap holds the members of the log's first configuration changes.
 	Bootstrap []*membership.Member
 	// Whole: every record was read, so that Last and Commit are the log's own.
@@ -171,7 +174,8 @@ func (l *Log) follow(dec wal.Decoder, path string, only bool) error {
 			if only {
 				l.Whole = true
 				t.finish(l)
-				l.Pristine = l.FirstIndex == 0 && errors.Is(err, io.EOF) && t.pristine()
+				untouched := l.FirstIndex == 0 && errors.Is(err, io.EOF)
+				l.Pristine, l.Bare = untouched && t.pristine(), untouched && t.bare()
 			}
 			break
 		}
@@ -298,6 +302,10 @@ func (t *track) pristine() bool {
 	return !t.other && len(t.bootstrap) > 0 && len(t.snapshots) == 1 && t.snapshots[0].GetIndex() == 0 &&
 		t.states == 1 && t.state.GetTerm() == 1 && t.state.GetVote() == 0 &&
 		t.state.GetCommit() == t.entries && t.last == t.entries
+}
+
+func (t *track) bare() bool {
+	return t.records == 1 && len(t.snapshots) == 1 && t.snapshots[0].GetIndex() == 0
 }
 
 func (t *track) finish(l *Log) {
