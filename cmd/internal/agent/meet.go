@@ -13,7 +13,7 @@ import (
 	"github.com/etcdinit/etcdinit/seed"
 )
 
-// retryBind is how soon a listen address that is taken is tried again.
+// retryBind is how soon a listen address that is taken or absent is tried again.
 const retryBind = time.Second
 
 // meet makes this node's end of the barrier: from now on peers are answered, and
@@ -80,7 +80,8 @@ func (a *agent) again(ctx context.Context) error {
 	return a.restart()
 }
 
-// taken waits for a listen address, unless an etcd has it.
+// taken waits for a listen address that is in use or not there yet, unless an etcd
+// has it.
 func (a *agent) taken(ctx context.Context, taken *rendezvous.TakenError) error {
 	if taken.By.Kind == rendezvous.Etcd {
 		return &exit.Error{
@@ -93,7 +94,12 @@ func (a *agent) taken(ctx context.Context, taken *rendezvous.TakenError) error {
 	case cause == nil:
 		return nil
 	case errors.Is(cause, context.DeadlineExceeded):
-		return &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + taken.Error()}
+		e := &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + taken.Error() + "; " + a.committed()}
+		if taken.Absent() {
+			e.Reason = "listen-address-absent"
+			e.Msg += "; etcd cannot listen there either: bring the address up, or correct listen-peer-urls"
+		}
+		return e
 	}
 	return a.interrupted(cause)
 }

@@ -93,7 +93,7 @@ func New(cfg Config) (*Barrier, error) {
 }
 
 // Open makes a Barrier that answers its peers from now on. If the listen address
-// is in use, the error is a *TakenError.
+// is in use, or not there yet, the error is a *TakenError.
 func Open(ctx context.Context, cfg Config) (*Barrier, error) {
 	b, err := New(cfg)
 	if err != nil {

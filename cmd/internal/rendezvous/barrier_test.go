@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -799,7 +800,7 @@ func TestListenFaults(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
 		{"https://127.0.0.1:0", "without a peer certificate"},
 		{"unix://etcd.sock", "only http and https"},
-		{"http://192.0.2.77:1", "listen for peers on 192.0.2.77:1"},
+		{"http://192.0.2.77:1", "192.0.2.77:1 is on no interface of this host yet"},
 	} {
 		_, err := Open(t.Context(), Config{Start: Start{Plan: planAt([]string{good}, 0)}, Listen: []string{good, tt.url}, Log: zaptest.NewLogger(t)})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -914,6 +915,23 @@ func TestListener(t *testing.T) {
 				t.Errorf("%s %s: %d, want %d", tt.method, tt.path, resp.StatusCode, tt.want)
 			}
 		})
+	}
+}
+
+// TestOptionsOfAll: what net/http answers by itself is no 200 either.
+func TestOptionsOfAll(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	startAt(t, urls, 0, TLS{})
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(urls[0], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, c)
+	say(c, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 404 ") {
+		t.Errorf("OPTIONS *: %q, %v", line, err)
 	}
 }
 

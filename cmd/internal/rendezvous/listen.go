@@ -28,7 +28,8 @@ const (
 	callHeader  = "Etcdinit-Call"
 )
 
-// TakenError says that a listen address is in use by somebody else.
+// TakenError says that a listen address cannot be used now: somebody else has it,
+// or this host does not have it yet. Both can pass.
 type TakenError struct {
 	Addr string
 	// By says who it is, where that could be told.
@@ -45,10 +46,17 @@ func (e *TakenError) Error() string {
 		return fmt.Sprintf("another etcdinit already runs here: the listen address %s belongs to the agent of member %s (%s)", e.Addr, e.By.Answer.MemberID, e.By.Answer.State)
 	case NoAnswer, Garbage:
 	}
+	if e.Absent() {
+		return "the listen address " + e.Addr + " is on no interface of this host yet (ip address tells which are)"
+	}
 	return "the listen address " + e.Addr + " is taken by another program (ss -ltnp tells which)"
 }
 
 func (e *TakenError) Unwrap() error { return e.Err }
+
+// Absent reports whether nobody has the address, this host included: an interface
+// that comes up late, a virtual address that another host still holds.
+func (e *TakenError) Absent() bool { return errors.Is(e.Err, syscall.EADDRNOTAVAIL) }
 
 // call is what a probe says of its sender: who it is, how far, and a short hash
 // of what it proposes. It is only a reason to look there, never a fact.
@@ -89,7 +97,8 @@ func serve(ctx context.Context, urls []string, m *material, answer answerFunc, z
 	s.http = http.Server{
 		Handler: s, ReadHeaderTimeout: ioTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: ioTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: log.New(debugWriter{z}, "", 0), //nolint:forbidigo // net/http wants one; it writes to the zap logger
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		TLSNextProto:                 map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		DisableGeneralOptionsHandler: true, // it would answer "OPTIONS *" with 200
 	}
 	s.http.SetKeepAlivesEnabled(false)
 	conns := &connLimit{perHost: make(map[string]int)}
@@ -128,6 +137,9 @@ func bind(ctx context.Context, raw string, m *material) (net.Listener, error) {
 	l, err := lc.Listen(ctx, "tcp", u.Host)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &TakenError{Addr: u.Host, By: whoListens(ctx, u, m), Err: err}
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, &TakenError{Addr: u.Host, Err: err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", u.Host, err)
