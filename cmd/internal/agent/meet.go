@@ -158,7 +158,7 @@ func (a *agent) rehearse() {
 	for _, finding := range rendezvous.CheckOwnCert(a.peerTLS(), host, time.Now()) {
 		a.warn("this member's own peer certificate: " + finding)
 	}
-	if a.Etcd.PeerTLS.AutoTLS {
+	if a.peerTLS().Unchecked() {
 		a.warn("peer-auto-tls: no certificate is checked, so anybody who reaches the peer port can claim to be a peer")
 	}
 }
@@ -168,6 +168,8 @@ func (a *agent) peerTLS() rendezvous.TLS {
 	return rendezvous.TLS{
 		CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCertFile: t.ClientCertFile, ClientKeyFile: t.ClientKeyFile,
 		CAFile: t.TrustedCAFile, ClientCertAuth: t.ClientCertAuth, Auto: t.AutoTLS,
+		AllowedCN: t.AllowedCN, AllowedHostname: t.AllowedHostname, CRLFile: t.CRLFile, SkipClientSAN: t.SkipClientSAN,
+		CipherSuites: a.Etcd.CipherSuites, MinVersion: a.Etcd.TLSMinVersion, MaxVersion: a.Etcd.TLSMaxVersion,
 	}
 }
 

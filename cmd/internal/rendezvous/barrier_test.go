@@ -854,7 +854,7 @@ func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 // TestSent: what did not go out was not told.
 func TestSent(t *testing.T) {
 	sent := 0
-	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() { sent++ } }}
+	s := &server{busy: make(chan struct{}, 1), material: &material{}, answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() { sent++ } }}
 	serve := func(w http.ResponseWriter) {
 		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))
 	}
@@ -937,7 +937,7 @@ func TestOptionsOfAll(t *testing.T) {
 
 // TestOverload: beyond the limit of requests, 503.
 func TestOverload(t *testing.T) {
-	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() {} }}
+	s := &server{busy: make(chan struct{}, 1), material: &material{}, answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() {} }}
 	s.busy <- struct{}{}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))

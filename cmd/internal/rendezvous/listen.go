@@ -26,6 +26,10 @@ const (
 	maxHeader   = 4 << 10
 	ioTimeout   = 2 * time.Second
 	callHeader  = "Etcdinit-Call"
+	// refusedHeader marks the answer to a caller whose certificate etcd would
+	// refuse: it says why, and nothing of this agent.
+	refusedHeader = "Etcdinit-Refused"
+	maxRefusal    = 2 << 10
 )
 
 // TakenError says that a listen address cannot be used now: somebody else has it,
@@ -87,13 +91,15 @@ type answerFunc func(c call, known bool) (a *Answer, sent func())
 type server struct {
 	http      http.Server
 	busy      chan struct{} // a token for each request in work
+	material  *material
 	answer    answerFunc
+	refused   func(c call, known bool, why string)
 	listeners []net.Listener
 	done      sync.WaitGroup
 }
 
-func serve(ctx context.Context, urls []string, m *material, answer answerFunc, z *zap.Logger) (*server, error) {
-	s := &server{busy: make(chan struct{}, maxRequests), answer: answer}
+func serve(ctx context.Context, urls []string, m *material, answer answerFunc, refused func(c call, known bool, why string), z *zap.Logger) (*server, error) {
+	s := &server{busy: make(chan struct{}, maxRequests), material: m, answer: answer, refused: refused}
 	s.http = http.Server{
 		Handler: s, ReadHeaderTimeout: ioTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: ioTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: log.New(debugWriter{z}, "", 0), //nolint:forbidigo // net/http wants one; it writes to the zap logger
@@ -128,7 +134,7 @@ func bind(ctx context.Context, raw string, m *material) (net.Listener, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("listen-peer-urls: %w", err)
-	case u.Scheme == "https" && m.server == nil:
+	case u.Scheme == "https" && m.listen == nil:
 		return nil, fmt.Errorf("listen-peer-urls: %s without a peer certificate (peer-transport-security)", raw)
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("listen-peer-urls: %s: only http and https are supported", raw)
@@ -161,7 +167,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	answer, sent := s.answer(parseCall(r.Header.Get(callHeader)))
+	c, known := parseCall(r.Header.Get(callHeader))
+	if why := s.material.caller(r.Context(), r.TLS, r.RemoteAddr); len(why) > 0 {
+		text := cut(printable(strings.Join(why, "; ")), maxRefusal)
+		s.refused(c, known, text)
+		w.Header().Set(refusedHeader, "certificate")
+		http.Error(w, text, http.StatusServiceUnavailable)
+		return
+	}
+	answer, sent := s.answer(c, known)
 	if answer == nil {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
