@@ -48,6 +48,8 @@ type Config struct {
 	// OnWait, where set, is told what is being waited for. It is called from one
 	// goroutine at a time.
 	OnWait func(Wait)
+
+	localAddrs func(iface string) ([]netip.Addr, error) // nil: discovery.LocalAddrs
 }
 
 // Values of Config.Quorum.
@@ -154,6 +156,9 @@ func newAgent(cfg Config) *agent {
 		if onWait != nil {
 			onWait(w)
 		}
+	}
+	if cfg.localAddrs == nil {
+		cfg.localAddrs = discovery.LocalAddrs
 	}
 	return &agent{Config: cfg, told: make(map[string]bool)}
 }

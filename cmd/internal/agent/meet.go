@@ -199,11 +199,13 @@ func (a *agent) survey(ctx context.Context) (rendezvous.View, error) {
 
 // Probe is Discover with what each peer says of itself at this moment.
 func Probe(ctx context.Context, cfg Config) (*Found, *rendezvous.View, error) {
+	a := newAgent(cfg)
+	ctx, cancel := a.deadline(ctx)
+	defer cancel()
 	found, err := Discover(ctx, cfg)
 	if err != nil {
 		return found, nil, err
 	}
-	a := newAgent(cfg)
 	defer func() { _ = a.close(nil) }() //nolint:errcheck // nothing was opened but a goroutine
 	a.found = found
 	if a.plan, err = seed.New(a.spec(*found)); err != nil {
