@@ -243,8 +243,8 @@ func (a *agent) findContradiction(ctx context.Context) error {
 		case ctx.Err() != nil && !expired(ctx):
 			return a.interrupted(context.Cause(ctx))
 		case err != nil && ctx.Err() != nil && a.other != nil:
-			a.records = RecordsOther // the last look was cut off: what was seen before it stands
-			return nil //nolint:nilerr // Decide refuses
+			a.records = RecordsOther
+			return nil //nolint:nilerr // the last look was cut off: what was seen before it stands
 		case err != nil:
 			a.other = nil
 			a.noContradiction(found, err)
@@ -405,6 +405,7 @@ func (a *agent) env() discovery.Env {
 		PeerScheme:    scheme(e.PeerTLS.Enabled()),
 		ClientScheme:  scheme(e.ClientTLS.Enabled()),
 		PeerPorts:     a.peerPorts(),
+		ClientURLs:    e.AdvertiseClients,
 		ServiceSuffix: e.DiscoverySRVName,
 		DNSServers:    a.DNSServers,
 		ResolvConf:    a.ResolvConf,
