@@ -663,8 +663,11 @@ func TestHandoff(t *testing.T) {
 func TestHandoffFaults(t *testing.T) {
 	t.Parallel()
 	n := newLab(t, 1).node(t, "m1")
-	n.start(t, func(c *Config) { c.EnvFile = t.TempDir() }).refused(exit.Write, "handoff", "--env-file", "is a directory")
-	n.start(t, func(c *Config) { c.ConfigOut = filepath.Join(os.DevNull, "x") }).refused(exit.Write, "handoff", "--config-out")
+	n.start(t, func(c *Config) { c.EnvFile = t.TempDir() }).refused(exit.Write, "output", "--env-file", "is a directory")
+	n.start(t, func(c *Config) { c.ConfigOut = filepath.Join(os.DevNull, "x") }).refused(exit.Write, "output", "--config-out")
+	if _, err := os.Stat("/dev/full"); err == nil {
+		n.start(t, func(c *Config) { c.EnvFile = "/dev/full" }).refused(exit.Write, "handoff", "--env-file", "the seed in "+n.data+" is committed: the next run goes on from there")
+	}
 	out := filepath.Join(t.TempDir(), "a", "etcd.yaml")
 	res := n.start(t, func(c *Config) { c.ConfigOut, c.ListenSelf, c.SelfIP = out, true, netip.MustParseAddr(n.ip) }).ok()
 	data, err := os.ReadFile(out)
