@@ -45,7 +45,30 @@ func (c *Config) check() error {
 	if c.DataDir == "" {
 		return c.noDataDir()
 	}
+	for _, dir := range []struct{ flag, path string }{{"data-dir", c.DataDir}, {"wal-dir", c.WALDir}} {
+		if what := unexpanded(dir.path); what != "" {
+			return invalid(fmt.Sprintf("%s is %s, with %s that no shell will take away: etcd would make a directory of just this name; write the path itself", c.place(dir.flag), dir.path, what), nil)
+		}
+	}
 	return nil
+}
+
+// unexpanded names what a shell or a template would have replaced in a path. Neither
+// etcd, nor a unit file, nor docker run --env-file does; "" where there is nothing.
+func unexpanded(path string) string {
+	switch {
+	case strings.ContainsAny(path, "\"'`"):
+		return "a quote"
+	case strings.Contains(path, "$"):
+		return "a $"
+	case strings.HasPrefix(path, "~"), strings.Contains(path, "/~/"):
+		return "a ~"
+	case strings.ContainsAny(path, "{}"):
+		return "a brace"
+	case path != strings.TrimSpace(path):
+		return "a blank at its end or beginning"
+	}
+	return ""
 }
 
 func (c *Config) noDataDir() error {

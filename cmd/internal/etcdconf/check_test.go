@@ -153,6 +153,27 @@ func TestCheckInitialCluster(t *testing.T) {
 	}
 }
 
+// TestUnexpandedPaths: what a shell would have replaced is told with the value.
+func TestUnexpandedPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		`"/var/lib/etcd"`: "a quote", "'/var/lib/etcd'": "a quote", "/var/lib/`hostname`": "a quote",
+		"$DATA/etcd": "a $", "${ETCD_DATA}": "a $", "$(DATA_DIR)/etcd": "a $", "/var/lib/$NAME": "a $",
+		"~/etcd": "a ~", "~etcd/data": "a ~", "/root/~/etcd": "a ~", "{{ data_dir }}": "a brace", "/data/{a,b}": "a brace", " /var/lib/etcd": "a blank",
+		"/var/lib/etcd": "", "data": "", "/backup~1/my data/etcd-0.2": "",
+	} {
+		for _, flag := range []string{"data-dir", "wal-dir"} {
+			env := []string{"ETCD_DATA_DIR=/d", "ETCD_LISTEN_PEER_URLS=http://0.0.0.0:2380"}
+			env = append([]string{variable(flag) + "=" + path}, env...)
+			_, err := Load("", nil, env)
+			var text []string
+			if want != "" {
+				text = []string{"variable " + variable(flag), " is " + path + ", with " + want}
+			}
+			expect(t, err, "", text)
+		}
+	}
+}
+
 // TestCheckInitialAlone: what is wrong with an initial-cluster in itself is told
 // before discovery is asked.
 func TestCheckInitialAlone(t *testing.T) {
