@@ -158,7 +158,7 @@ func TestUnexpandedPaths(t *testing.T) {
 	for path, want := range map[string]string{
 		`"/var/lib/etcd"`: "a quote", "'/var/lib/etcd'": "a quote", "/var/lib/`hostname`": "a quote",
 		"$DATA/etcd": "a $", "${ETCD_DATA}": "a $", "$(DATA_DIR)/etcd": "a $", "/var/lib/$NAME": "a $",
-		"~/etcd": "a ~", "~etcd/data": "a ~", "/root/~/etcd": "a ~", "{{ data_dir }}": "a brace", "/data/{a,b}": "a brace", " /var/lib/etcd": "a blank",
+		"~/etcd": "a ~", "~etcd/data": "a ~", "/srv/~/etcd": "a ~", "{{ data_dir }}": "a brace", "/data/{a,b}": "a brace", " /var/lib/etcd": "a blank",
 		"/var/lib/etcd": "", "data": "", "/backup~1/my data/etcd-0.2": "",
 	} {
 		for _, flag := range []string{"data-dir", "wal-dir"} {
