@@ -63,6 +63,7 @@ type Env struct {
 	ClientScheme    string           // the same for clients
 	PeerPorts       []uint16         // ports of listen-peer-urls (or of initial-advertise-peer-urls)
 	ClientListeners []Listener       // listen-client-urls
+	ClientURLs      []string         // advertise-client-urls: where it is set, no source is asked for client URLs
 	ServiceSuffix   string           // discovery-srv-name
 	DNSServers      []netip.AddrPort // --dns-server; empty: those of ResolvConf
 	ResolvConf      string           // "/etc/resolv.conf" where empty

@@ -9,8 +9,9 @@ import (
 
 // LocalAddrs lists the addresses that can be a member's: all global unicast
 // and loopback addresses of the interfaces that are up, or of the one named.
-// Link-local addresses never are. An interface that does not exist is an
-// *Error of kind Config; one that is down or has no address yet is a Retry.
+// Link-local addresses never are. An interface that is down or has no address
+// yet is a Retry, and so is one that does not exist, which may be made later: at
+// the deadline that is an *Error of kind Config.
 func LocalAddrs(iface string) ([]netip.Addr, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -43,8 +44,8 @@ func LocalAddrs(iface string) ([]netip.Addr, error) {
 	}
 	if iface != "" {
 		return nil, &Error{
-			Kind: Config,
-			Msg:  fmt.Sprintf("there is no interface %q; this host has %s", iface, strings.Join(names, ", ")),
+			Kind: Retry, AtDeadline: Config,
+			Msg: fmt.Sprintf("there is no interface %q; this host has %s", iface, strings.Join(names, ", ")),
 		}
 	}
 	return sortedAddrs(out), nil

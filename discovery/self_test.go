@@ -1,6 +1,7 @@
 package discovery_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -133,8 +134,8 @@ func TestLocalAddrs(t *testing.T) {
 		}
 	}
 	_, err = discovery.LocalAddrs("nosuch0")
-	if kind(err) != discovery.Config {
-		t.Fatalf("got %v, want Config", err)
+	if e := (*discovery.Error)(nil); !errors.As(err, &e) || e.Kind != discovery.Retry || e.AtDeadline != discovery.Config {
+		t.Fatalf("got %v, want a Retry that is Config at the deadline", err)
 	}
 	contains(t, err, `"nosuch0"`, "lo")
 }

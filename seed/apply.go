@@ -224,7 +224,7 @@ func (a *apply) space() error {
 	if !a.dirs.separate {
 		return enough(a.dirs.data, wal+db)
 	}
-	same, err := stage.SameDevice(a.dirs.data, a.dirs.wal)
+	same, err := stage.SameDevice(nearest(a.dirs.data), nearest(a.dirs.wal))
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (a *apply) space() error {
 }
 
 func enough(path string, need int64) error {
-	free, known, err := stage.Free(path)
+	free, known, err := stage.Free(nearest(path))
 	if err != nil {
 		return err
 	}
@@ -329,7 +329,7 @@ func (a *apply) explain(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	msg := a.act + " " + a.DataDir + " failed, nothing was committed"
+	msg := a.act + " " + a.DataDir + " failed"
 	if a.done {
 		msg = a.act + " " + a.DataDir + " failed at its very end"
 	}

@@ -43,11 +43,14 @@ type Config struct {
 	EnvFile    string // where the handoff goes; empty: nowhere
 	ConfigOut  string
 	ListenSelf bool
+	Report     string // where the caller will write its report; only looked at here
 
 	Log *zap.Logger
 	// OnWait, where set, is told what is being waited for. It is called from one
 	// goroutine at a time.
 	OnWait func(Wait)
+
+	localAddrs func(iface string) ([]netip.Addr, error) // nil: discovery.LocalAddrs
 }
 
 // Values of Config.Quorum.
@@ -143,6 +146,7 @@ type agent struct {
 	pause    time.Duration // the last wait for news
 	proof    pendingProof  // for the words of a roster that cannot be completed
 	locked   time.Time     // since when another etcdinit works in the directory
+	checked  bool          // this node lets the run write what it has to
 }
 
 func newAgent(cfg Config) *agent {
@@ -154,6 +158,9 @@ func newAgent(cfg Config) *agent {
 		if onWait != nil {
 			onWait(w)
 		}
+	}
+	if cfg.localAddrs == nil {
+		cfg.localAddrs = discovery.LocalAddrs
 	}
 	return &agent{Config: cfg, told: make(map[string]bool)}
 }
@@ -167,7 +174,7 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 	a.dry = dry
 	ctx, cancel := a.deadline(ctx)
 	defer cancel()
-	defer func() { err = a.close(err) }()
+	defer func() { err = a.leftBehind(a.close(err)) }()
 	for err = a.sweep(); err != nil; err = a.sweep() {
 		if err = a.elbow(ctx, err); err != nil {
 			return nil, err
@@ -177,7 +184,7 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 		if err = a.observe(ctx); err != nil {
 			return nil, err
 		}
-		done, err = a.act(ctx, Decide(a.input(expired(ctx))))
+		done, err = a.step(ctx, Decide(a.input(expired(ctx))))
 		switch {
 		case err == nil:
 			a.locked = time.Time{}
@@ -189,6 +196,17 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 		}
 	}
 	return a.result()
+}
+
+// step looks at what is to be written where that is due, and acts.
+func (a *agent) step(ctx context.Context, out Outcome) (done bool, err error) {
+	if out.Step != StepRefuse && (!a.checked || out.Step.writes()) {
+		if err := a.writable(); err != nil {
+			return false, err
+		}
+		a.checked = true
+	}
+	return a.act(ctx, out)
 }
 
 // act does one step. It reports whether the run is done.

@@ -38,10 +38,12 @@ func Startable(s *seed.State) error {
 func Check(ctx context.Context, cfg Config, state *seed.State) ([]string, error) {
 	a := newAgent(cfg)
 	a.dry = true
+	ctx, cancel := a.deadline(ctx)
+	defer cancel()
 	defer func() { _ = a.close(nil) }() //nolint:errcheck // nothing was opened but a goroutine
 	a.take(state)
 	for {
-		out := Decide(a.input(false))
+		out := Decide(a.input(expired(ctx)))
 		if out.Step == StepMeet {
 			return a.warnings, nil
 		}

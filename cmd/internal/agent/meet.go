@@ -13,7 +13,7 @@ import (
 	"github.com/etcdinit/etcdinit/seed"
 )
 
-// retryBind is how soon a listen address that is taken is tried again.
+// retryBind is how soon a listen address that is taken or absent is tried again.
 const retryBind = time.Second
 
 // meet makes this node's end of the barrier: from now on peers are answered, and
@@ -80,7 +80,8 @@ func (a *agent) again(ctx context.Context) error {
 	return a.restart()
 }
 
-// taken waits for a listen address, unless an etcd has it.
+// taken waits for a listen address that is in use or not there yet, unless an etcd
+// has it.
 func (a *agent) taken(ctx context.Context, taken *rendezvous.TakenError) error {
 	if taken.By.Kind == rendezvous.Etcd {
 		return &exit.Error{
@@ -93,7 +94,12 @@ func (a *agent) taken(ctx context.Context, taken *rendezvous.TakenError) error {
 	case cause == nil:
 		return nil
 	case errors.Is(cause, context.DeadlineExceeded):
-		return &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + taken.Error()}
+		e := &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + taken.Error() + "; " + a.committed()}
+		if taken.Absent() {
+			e.Reason = "listen-address-absent"
+			e.Msg += "; etcd cannot listen there either: bring the address up, or correct listen-peer-urls"
+		}
+		return e
 	}
 	return a.interrupted(cause)
 }
@@ -152,7 +158,7 @@ func (a *agent) rehearse() {
 	for _, finding := range rendezvous.CheckOwnCert(a.peerTLS(), host, time.Now()) {
 		a.warn("this member's own peer certificate: " + finding)
 	}
-	if a.Etcd.PeerTLS.AutoTLS {
+	if a.peerTLS().Unchecked() {
 		a.warn("peer-auto-tls: no certificate is checked, so anybody who reaches the peer port can claim to be a peer")
 	}
 }
@@ -162,6 +168,8 @@ func (a *agent) peerTLS() rendezvous.TLS {
 	return rendezvous.TLS{
 		CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCertFile: t.ClientCertFile, ClientKeyFile: t.ClientKeyFile,
 		CAFile: t.TrustedCAFile, ClientCertAuth: t.ClientCertAuth, Auto: t.AutoTLS,
+		AllowedCN: t.AllowedCN, AllowedHostname: t.AllowedHostname, CRLFile: t.CRLFile, SkipClientSAN: t.SkipClientSAN,
+		CipherSuites: a.Etcd.CipherSuites, MinVersion: a.Etcd.TLSMinVersion, MaxVersion: a.Etcd.TLSMaxVersion,
 	}
 }
 
@@ -199,11 +207,13 @@ func (a *agent) survey(ctx context.Context) (rendezvous.View, error) {
 
 // Probe is Discover with what each peer says of itself at this moment.
 func Probe(ctx context.Context, cfg Config) (*Found, *rendezvous.View, error) {
+	a := newAgent(cfg)
+	ctx, cancel := a.deadline(ctx)
+	defer cancel()
 	found, err := Discover(ctx, cfg)
 	if err != nil {
 		return found, nil, err
 	}
-	a := newAgent(cfg)
 	defer func() { _ = a.close(nil) }() //nolint:errcheck // nothing was opened but a goroutine
 	a.found = found
 	if a.plan, err = seed.New(a.spec(*found)); err != nil {

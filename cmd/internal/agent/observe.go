@@ -199,6 +199,12 @@ func (a *agent) certificates() {
 		for _, finding := range p.Last.Certs {
 			a.warn("peer " + p.Member.Name + " at " + p.Last.URL + ": " + finding)
 		}
+		if p.Last.Trust == rendezvous.RefusesMine {
+			a.warn("peer " + p.Member.Name + " at " + p.Last.URL + " refuses this node's certificate: " + p.Last.Detail)
+		}
+		if p.Refused != "" {
+			a.warn("peer " + p.Member.Name + " calls with a certificate that etcd refuses: " + p.Refused)
+		}
 	}
 }
 

@@ -14,8 +14,10 @@ const (
 	maxPause = 2 * time.Second
 
 	// lockTime is how long another etcdinit may work in the data directory: it
-	// writes and syncs a few files.
-	lockTime = 5 * time.Second
+	// writes and syncs a few files. At the first look it gets firstLockTime, since
+	// what only this node knows is told within the first second.
+	lockTime      = 5 * time.Second
+	firstLockTime = 800 * time.Millisecond
 )
 
 // elbow waits a moment where err says that another etcdinit works in the data
@@ -28,7 +30,11 @@ func (a *agent) elbow(ctx context.Context, err error) error {
 	if a.locked.IsZero() {
 		a.locked = time.Now()
 	}
-	if time.Since(a.locked) > lockTime {
+	limit := lockTime
+	if !a.checked {
+		limit = firstLockTime
+	}
+	if time.Since(a.locked) > limit {
 		return err
 	}
 	cause := a.sleep(ctx, minPause, Wait{For: "the data directory", Cause: err.Error()})

@@ -245,11 +245,13 @@ func TestListenAddressTaken(t *testing.T) {
 		second := twin.start(t)
 		second.sees("the peer listen address", "another etcdinit already runs here")
 	})
-	t.Run("none there", func(t *testing.T) {
+	t.Run("on no interface", func(t *testing.T) {
 		t.Parallel()
 		n := newLab(t, 2).node(t, "m1")
 		n.flags = append(n.flags, etcdFlag("listen-peer-urls", "http://192.0.2.77:"+strconv.Itoa(int(n.port))))
-		n.start(t).refused(exit.Config, "listen-peer-urls", "cannot answer the peers", "192.0.2.77")
+		r := n.start(t, limit(2*time.Second))
+		r.sees("the peer listen address", "192.0.2.77", "on no interface of this host yet")
+		r.refused(exit.Disagree, "listen-address-absent", "timeout of 2s has passed", "192.0.2.77", "correct listen-peer-urls", "nothing was written")
 	})
 }
 

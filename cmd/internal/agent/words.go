@@ -15,7 +15,7 @@ import (
 func (a *agent) awaited(out Outcome) string {
 	var list []string
 	for i := range out.Peers {
-		list = append(list, out.Peers[i].Member.Name+" ("+out.Peers[i].Now.String()+")")
+		list = append(list, out.Peers[i].Member.Name+" ("+out.Peers[i].Word()+")")
 	}
 	ready := len(a.plan.Members) - len(list)
 	return fmt.Sprintf("%d of %d members ready, awaiting %s", ready, len(a.plan.Members), strings.Join(list, ", "))
@@ -27,6 +27,12 @@ func (a *agent) why(out Outcome) string {
 	for i := range out.Peers {
 		parts = append(parts, a.words(&out.Peers[i]))
 	}
+	for i := range a.view.Peers { // one that is fine as seen from here does not see this node
+		p := &a.view.Peers[i]
+		if p.Refused != "" && !slices.ContainsFunc(out.Peers, func(o rendezvous.PeerView) bool { return o.Member.ID == p.Member.ID }) {
+			parts = append(parts, a.words(p))
+		}
+	}
 	if own := a.ownWords(); own != "" {
 		parts = append(parts, own)
 	}
@@ -36,7 +42,34 @@ func (a *agent) why(out Outcome) string {
 	return strings.Join(parts, "; ")
 }
 
+// words says what is known of a peer, and why its calls are refused here.
 func (a *agent) words(p *rendezvous.PeerView) string {
+	text := a.standing(p)
+	if p.Refused != "" {
+		text += "; its calls get no answer here, as etcd would refuse them: " + p.Refused
+	}
+	return text
+}
+
+// silentWords says of a peer that gave no answer what is known of the cause.
+func silentWords(p *rendezvous.PeerView, url string) string {
+	name, detail := p.Member.Name, p.Last.Detail
+	switch p.Last.Trust {
+	case rendezvous.BadCert:
+		return name + " has a certificate that etcd refuses (" + url + ": " + detail + ")"
+	case rendezvous.RefusesMine:
+		return name + " refuses this node's certificate, as etcd there would (" + url + ": " + detail + ")"
+	case rendezvous.NoCommonTLS:
+		return name + " and this node cannot agree on TLS (" + url + ": " + detail + "): compare cipher-suites, tls-min-version and tls-max-version"
+	case rendezvous.Trusted:
+	}
+	if p.Called {
+		detail += "; yet it calls this node, so the way there is blocked in one direction, or its address is another one now"
+	}
+	return name + " is silent (" + url + ": " + detail + ")"
+}
+
+func (a *agent) standing(p *rendezvous.PeerView) string {
 	name, last := p.Member.Name, &p.Last
 	url := last.URL
 	if url == "" {
@@ -44,11 +77,7 @@ func (a *agent) words(p *rendezvous.PeerView) string {
 	}
 	switch p.Now {
 	case rendezvous.Silent:
-		called := ""
-		if p.Called {
-			called = "; yet it calls this node, so the way there is blocked in one direction, or its address is another one now"
-		}
-		return name + " is silent (" + url + ": " + last.Detail + called + ")"
+		return silentWords(p, url)
 	case rendezvous.Unknown:
 		return name + " cannot be understood (" + url + ": " + last.Detail + ")"
 	case rendezvous.Astray:
@@ -159,6 +188,9 @@ func (a *agent) ownWords() string {
 		return fmt.Sprintf("at this member's own peer URL %s answers an agent with another plan (from %s): another node has its address", url, last.Addr)
 	case rendezvous.Silent, rendezvous.Unknown, rendezvous.IsWaiting, rendezvous.IsPrepared, rendezvous.IsCommitted, rendezvous.IsReleased:
 	}
+	if last.Trust != rendezvous.Trusted {
+		return "this member's own certificate does not pass at its own peer URL " + url + ": " + last.Detail
+	}
 	if a.reached() || a.dry || a.disk == DiskFirst { // the last two do not answer there
 		return ""
 	}
@@ -250,13 +282,16 @@ func (a *agent) pendingRefusal(out Outcome) *exit.Error {
 
 // hint explains waits that have a usual cause.
 func (a *agent) hint(peers []rendezvous.PeerView) string {
-	later, cut := len(peers) > 0, false
+	later, cut, source := len(peers) > 0, false, false
 	for i := range peers {
 		p := &peers[i]
-		later = later && p.Now == rendezvous.Silent && ordinal(p.Member.Name) > ordinal(a.plan.Self.Name) && ordinal(a.plan.Self.Name) >= 0
+		later = later && p.Now == rendezvous.Silent && p.Last.Trust == rendezvous.Trusted && ordinal(p.Member.Name) > ordinal(a.plan.Self.Name) && ordinal(a.plan.Self.Name) >= 0
+		source = source || strings.Contains(p.Last.Detail+p.Refused, rendezvous.ComesFrom)
 		cut = cut || strings.Contains(p.Last.Detail, "closed the connection") || strings.Contains(p.Last.Detail, "reset by peer")
 	}
 	switch {
+	case source:
+		return "etcd holds the address that a peer calls from against that peer's certificate: put the members' names or addresses into it, publish PTR records that it covers, or set peer-skip-client-san-verification"
 	case later:
 		return "only pods after this one are silent: a StatefulSet needs podManagementPolicy: Parallel, since OrderedReady starts them only after this one is ready"
 	case cut:

@@ -139,6 +139,8 @@ func TestRehearse(t *testing.T) {
 	a = wordsAgent(t, "a", "a", "b", "c")
 	a.Etcd.PeerTLS = etcdconf.TLS{CertFile: "/nonexistent/cert.pem", KeyFile: "/nonexistent/key.pem"}
 	a.rehearse()
+	a.Etcd.PeerTLS.AutoTLS = true // etcd ignores it beside the files
+	a.rehearse()
 	if len(a.warnings) != 1 || !strings.HasPrefix(a.warnings[0], "this member's own peer certificate: ") || !strings.Contains(a.warnings[0], "/nonexistent/cert.pem") {
 		t.Errorf("warnings %q", a.warnings)
 	}
@@ -158,6 +160,73 @@ func TestCertificates(t *testing.T) {
 	a.certificates()
 	if want := []string{"peer b at http://b.example.org:2380: it expired at noon"}; !slices.Equal(a.warnings, want) {
 		t.Errorf("warnings %q", a.warnings)
+	}
+}
+
+// TestDistrust: a peer that TLS keeps out is not called silent, and what is wrong
+// stands in the last line, in the progress line and among the warnings.
+func TestDistrust(t *testing.T) {
+	tests := []struct {
+		name    string
+		seen    rendezvous.Sighting
+		refused string
+		short   string
+		want    []string
+		warning string
+	}{
+		{
+			"a bad certificate",
+			rendezvous.Sighting{Trust: rendezvous.BadCert, Detail: "it is for c", Certs: []string{"it is for c"}},
+			"", "b (bad certificate)",
+			[]string{"b has a certificate that etcd refuses (http://b.example.org:2380: it is for c)"},
+			"peer b at http://b.example.org:2380: it is for c",
+		},
+		{
+			"it refuses mine",
+			rendezvous.Sighting{Trust: rendezvous.RefusesMine, Detail: "a is for d" + rendezvous.ComesFrom + "192.0.2.1"},
+			"", "b (refuses this node's certificate)",
+			[]string{"b refuses this node's certificate, as etcd there would (http://b.example.org:2380: a is for d, and the call comes from 192.0.2.1)", "set peer-skip-client-san-verification"},
+			"peer b at http://b.example.org:2380 refuses this node's certificate: a is for d, and the call comes from 192.0.2.1",
+		},
+		{
+			"no TLS in common",
+			rendezvous.Sighting{Trust: rendezvous.NoCommonTLS, Detail: "it broke off TLS: protocol version not supported"},
+			"", "b (no TLS in common)",
+			[]string{"b and this node cannot agree on TLS (", "protocol version not supported", "tls-min-version"},
+			"",
+		},
+		{
+			"its calls are refused",
+			rendezvous.Sighting{Kind: rendezvous.Agent, Answer: rendezvous.Answer{State: rendezvous.Waiting}},
+			"it is revoked", "",
+			[]string{"its calls get no answer here, as etcd would refuse them: it is revoked"},
+			"peer b calls with a certificate that etcd refuses: it is revoked",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := wordsAgent(t, "a", "a", "b", "c")
+			a.sees(map[string]rendezvous.Sighting{"b": tt.seen, "c": {Kind: rendezvous.Garbage}})
+			b := slices.IndexFunc(a.view.Peers, func(p rendezvous.PeerView) bool { return p.Member.Name == "b" })
+			a.view.Peers[b].Refused = tt.refused
+			out := Decide(a.input(false))
+			if short := a.awaited(out); !strings.Contains(short, tt.short) {
+				t.Errorf("%q, want %q", short, tt.short)
+			}
+			last := a.refusal(t.Context(), Decide(a.input(true))).Error()
+			if strings.Contains(last, "silent") {
+				t.Errorf("called silent: %s", last)
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(last, w) {
+					t.Errorf("no %q in %s", w, last)
+				}
+			}
+			a.certificates()
+			if tt.warning != "" && !slices.Contains(a.warnings, tt.warning) {
+				t.Errorf("warnings %q", a.warnings)
+			}
+		})
 	}
 }
 
@@ -663,8 +732,11 @@ func TestHandoff(t *testing.T) {
 func TestHandoffFaults(t *testing.T) {
 	t.Parallel()
 	n := newLab(t, 1).node(t, "m1")
-	n.start(t, func(c *Config) { c.EnvFile = t.TempDir() }).refused(exit.Write, "handoff", "--env-file", "is a directory")
-	n.start(t, func(c *Config) { c.ConfigOut = filepath.Join(os.DevNull, "x") }).refused(exit.Write, "handoff", "--config-out")
+	n.start(t, func(c *Config) { c.EnvFile = t.TempDir() }).refused(exit.Write, "output", "--env-file", "is a directory")
+	n.start(t, func(c *Config) { c.ConfigOut = filepath.Join(os.DevNull, "x") }).refused(exit.Write, "output", "--config-out")
+	if _, err := os.Stat("/dev/full"); err == nil {
+		n.start(t, func(c *Config) { c.EnvFile = "/dev/full" }).refused(exit.Write, "handoff", "--env-file", "the seed in "+n.data+" is committed: the next run goes on from there")
+	}
 	out := filepath.Join(t.TempDir(), "a", "etcd.yaml")
 	res := n.start(t, func(c *Config) { c.ConfigOut, c.ListenSelf, c.SelfIP = out, true, netip.MustParseAddr(n.ip) }).ok()
 	data, err := os.ReadFile(out)

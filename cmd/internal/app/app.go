@@ -84,7 +84,7 @@ func (a *app) fail(err error, status exit.Status) {
 	if e := exit.Refusal(err); e != nil {
 		o.Reason, o.Commands = e.Reason, e.Commands
 	}
-	if a.report != "" {
+	if a.report != "" && o.Reason != "report" { // it cannot tell its own failure
 		if rerr := agent.WriteReport(a.report, encodeReport(o)); rerr != nil {
 			a.log.Warn("the report could not be written", zap.Error(rerr))
 		}

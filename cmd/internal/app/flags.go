@@ -125,7 +125,7 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 		Etcd: etcd, Registry: a.registry, Source: c.String("discovery"), Size: c.Int("size"),
 		Timeout: c.Duration("timeout"), ResolvConf: c.String("resolv-conf"), PluginDirs: c.StringSlice("plugin-dir"),
 		SelfName: c.String("self-name"), Interface: c.String("interface"),
-		Quorum: c.String("bootstrap-quorum"), Without: c.StringSlice("without"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"),
+		Quorum: c.String("bootstrap-quorum"), Without: c.StringSlice("without"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"), Report: a.report,
 		Log: a.log, OnWait: a.progress.wait,
 	}
 	if cfg.EnvFile != "" && cfg.ConfigOut == "" {

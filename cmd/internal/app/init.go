@@ -57,7 +57,7 @@ func (a *app) runInit(c *cli.Context) error {
 	}
 	a.progress.clear()
 	if unreported := a.writeReport(r); unreported != nil {
-		return unreported
+		return fmt.Errorf("%w; all else is done (%s): the next run goes on from there", unreported, r.Message)
 	}
 	if asJSON {
 		return a.printJSON(r)

@@ -45,7 +45,30 @@ func (c *Config) check() error {
 	if c.DataDir == "" {
 		return c.noDataDir()
 	}
+	for _, dir := range []struct{ flag, path string }{{"data-dir", c.DataDir}, {"wal-dir", c.WALDir}} {
+		if what := unexpanded(dir.path); what != "" {
+			return invalid(fmt.Sprintf("%s is %s, with %s that no shell will take away: etcd would make a directory of just this name; write the path itself", c.place(dir.flag), dir.path, what), nil)
+		}
+	}
 	return nil
+}
+
+// unexpanded names what a shell or a template would have replaced in a path. Neither
+// etcd, nor a unit file, nor docker run --env-file does; "" where there is nothing.
+func unexpanded(path string) string {
+	switch {
+	case strings.ContainsAny(path, "\"'`"):
+		return "a quote"
+	case strings.Contains(path, "$"):
+		return "a $"
+	case strings.HasPrefix(path, "~"), strings.Contains(path, "/~/"):
+		return "a ~"
+	case strings.ContainsAny(path, "{}"):
+		return "a brace"
+	case path != strings.TrimSpace(path):
+		return "a blank at its end or beginning"
+	}
+	return ""
 }
 
 func (c *Config) noDataDir() error {
@@ -239,6 +262,42 @@ func (c *Config) InitialMembers() ([]Peer, error) {
 	}
 	slices.SortFunc(members, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	return members, nil
+}
+
+// CheckInitialAlone refuses an initial-cluster that can agree with no discovery: it
+// contradicts the size or the rest of the configuration. 0 is an unknown size.
+func (c *Config) CheckInitialAlone(size int) error {
+	members, err := c.InitialMembers()
+	if err != nil || len(members) == 0 {
+		return err
+	}
+	place, seen := c.place("initial-cluster"), map[string]string{}
+	if size > 0 && size != len(members) {
+		return invalid(fmt.Sprintf("%s lists %d members, but the size is %d: take initial-cluster away, it is not needed here, or make them agree", place, len(members), size), nil)
+	}
+	for _, m := range members {
+		for _, u := range normalURLs(m.URLs) {
+			if other, twice := seen[u]; twice {
+				return invalid(fmt.Sprintf("%s: %s is of member %s and of member %s", place, u, other, m.Name), nil)
+			}
+			seen[u] = m.Name
+			if secure(u) && !c.PeerTLS.Enabled() || plain(u) && c.PeerTLS.Enabled() {
+				return invalid(fmt.Sprintf("%s: %q of member %s does not fit the rest of the configuration, by which peers speak %s", place, u, m.Name, schemeOf(c.PeerTLS.Enabled())), nil)
+			}
+		}
+	}
+	own := c.AdvertisePeerURLs
+	if len(own) > 0 && !slices.ContainsFunc(members, func(m Peer) bool { return sameURLs(m.URLs, own) }) {
+		return invalid(fmt.Sprintf("%s lists no member with the URLs of %s (%s): it lists %s", place, c.place("initial-advertise-peer-urls"), strings.Join(own, ","), describePeers(members)), nil)
+	}
+	return nil
+}
+
+func schemeOf(tls bool) string {
+	if tls {
+		return "https"
+	}
+	return "http"
 }
 
 // CheckInitialCluster refuses an initial-cluster that lists other members than

@@ -153,6 +153,56 @@ func TestCheckInitialCluster(t *testing.T) {
 	}
 }
 
+// TestUnexpandedPaths: what a shell would have replaced is told with the value.
+func TestUnexpandedPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		`"/var/lib/etcd"`: "a quote", "'/var/lib/etcd'": "a quote", "/var/lib/`hostname`": "a quote",
+		"$DATA/etcd": "a $", "${ETCD_DATA}": "a $", "$(DATA_DIR)/etcd": "a $", "/var/lib/$NAME": "a $",
+		"~/etcd": "a ~", "~etcd/data": "a ~", "/srv/~/etcd": "a ~", "{{ data_dir }}": "a brace", "/data/{a,b}": "a brace", " /var/lib/etcd": "a blank",
+		"/var/lib/etcd": "", "data": "", "/backup~1/my data/etcd-0.2": "",
+	} {
+		for _, flag := range []string{"data-dir", "wal-dir"} {
+			env := []string{"ETCD_DATA_DIR=/d", "ETCD_LISTEN_PEER_URLS=http://0.0.0.0:2380"}
+			env = append([]string{variable(flag) + "=" + path}, env...)
+			_, err := Load("", nil, env)
+			var text []string
+			if want != "" {
+				text = []string{"variable " + variable(flag), " is " + path + ", with " + want}
+			}
+			expect(t, err, "", text)
+		}
+	}
+}
+
+// TestCheckInitialAlone: what is wrong with an initial-cluster in itself is told
+// before discovery is asked.
+func TestCheckInitialAlone(t *testing.T) {
+	const three = "a=http://a.example.org:2380,b=http://b.example.org:2380,c=http://c.example.org:2380"
+	tests := []struct {
+		name, file string
+		size       int
+		want       []string
+	}{
+		{"absent", "", 3, nil},
+		{"right", "initial-cluster: " + three + "\n", 3, nil},
+		{"size unknown", "initial-cluster: " + three + "\n", 0, nil},
+		{"another size", "initial-cluster: " + three + "\n", 5, []string{"FILE:5: initial-cluster", "lists 3 members", "size is 5"}},
+		{"one URL twice", "initial-cluster: a=http://a.example.org:2380,b=http://A.example.org:2380\n", 2, []string{"FILE:5: initial-cluster", "member a and of member b"}},
+		{"https without TLS", "initial-cluster: a=https://a.example.org:2380\n", 1, []string{"FILE:5: initial-cluster", "peers speak http"}},
+		{"own URL listed", "initial-cluster: " + three + "\ninitial-advertise-peer-urls: http://b.example.org:2380\n", 3, nil},
+		{"own URL not listed", "initial-cluster: " + three + "\ninitial-advertise-peer-urls: http://d.example.org:2380\n", 3, []string{"FILE:5: initial-cluster", "FILE:6: initial-advertise-peer-urls", "http://d.example.org:2380"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, file, err := load(t, static+tt.file, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, c.CheckInitialAlone(tt.size), file, tt.want)
+		})
+	}
+}
+
 // CF-01: edits of an initialised member's configuration are named, not ignored
 // in silence.
 func TestDifferences(t *testing.T) {

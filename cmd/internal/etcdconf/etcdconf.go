@@ -17,7 +17,9 @@ type TLS struct {
 	ClientCertFile, ClientKeyFile string // used when dialling, where set
 	TrustedCAFile                 string
 	AllowedCN, AllowedHostname    string // several are joined by commas
+	CRLFile                       string // of peers; a configuration file cannot name it
 	ClientCertAuth, AutoTLS       bool
+	SkipClientSAN                 bool // of peers
 }
 
 // Enabled says whether URLs of this side are https.
@@ -36,6 +38,8 @@ type Config struct {
 	ListenPeerURLs, ListenClientURLs    []string
 	AdvertisePeerURLs, AdvertiseClients []string
 	PeerTLS, ClientTLS                  TLS
+	CipherSuites                        []string
+	TLSMinVersion, TLSMaxVersion        string
 	MaxLearners                         int
 
 	doc      []byte             // the configuration file as it was read

@@ -33,6 +33,9 @@ type fileKeys struct {
 	InitialClusterToken string       `json:"initial-cluster-token"`
 	InitialClusterState string       `json:"initial-cluster-state"`
 	MaxLearners         int          `json:"max-learners"`
+	CipherSuites        []string     `json:"cipher-suites"`
+	TLSMinVersion       string       `json:"tls-min-version"`
+	TLSMaxVersion       string       `json:"tls-max-version"`
 	Discovery           string       `json:"discovery"`
 	DiscoveryEndpoints  any          `json:"discovery-endpoints"`
 	DiscoveryToken      any          `json:"discovery-token"`
@@ -52,6 +55,7 @@ type fileSecurity struct {
 	AutoTLS         bool   `json:"auto-tls"`
 	AllowedCN       any    `json:"allowed-cn"` // a sequence, or one string
 	AllowedHostname any    `json:"allowed-hostname"`
+	SkipClientSAN   bool   `json:"skip-client-san-verification"`
 }
 
 // values are the file's values by flag name.
@@ -73,6 +77,8 @@ func (f *fileKeys) values() map[string]string {
 		v[prefix+"client-cert-auth"], v[prefix+"auto-tls"] = strconv.FormatBool(s.ClientCertAuth), strconv.FormatBool(s.AutoTLS)
 		v[prefix+"trusted-ca-file"] = s.TrustedCAFile
 	}
+	v["peer-skip-client-san-verification"] = strconv.FormatBool(f.Peer.SkipClientSAN)
+	v["cipher-suites"], v["tls-min-version"], v["tls-max-version"] = strings.Join(f.CipherSuites, ","), f.TLSMinVersion, f.TLSMaxVersion
 	v["peer-cert-allowed-cn"] = anyText(f.Peer.AllowedCN)
 	v["peer-cert-allowed-hostname"] = anyText(f.Peer.AllowedHostname)
 	v["client-cert-allowed-hostname"] = anyText(f.Client.AllowedHostname)

@@ -12,9 +12,9 @@ const (
 		enable-grpc-gateway enable-log-rotation enable-pprof enable-v2 experimental-compact-hash-check-enabled
 		experimental-enable-distributed-tracing experimental-enable-lease-checkpoint
 		experimental-enable-lease-checkpoint-persist experimental-initial-corrupt-check experimental-memory-mlock
-		experimental-peer-skip-client-san-verification experimental-stop-grpc-service-on-defrag
+		experimental-stop-grpc-service-on-defrag
 		experimental-txn-mode-write-with-shared-buffer initial-election-tick-advance memory-mlock
-		peer-skip-client-san-verification pre-vote socket-reuse-address socket-reuse-port strict-reconfig-check
+		pre-vote socket-reuse-address socket-reuse-port strict-reconfig-check
 		unsafe-no-fsync`
 	otherIntegers = `auth-token-ttl backend-batch-limit bcrypt-cost bootstrap-defrag-threshold-megabytes
 		compaction-batch-limit distributed-tracing-sampling-rate election-timeout
@@ -30,7 +30,7 @@ const (
 		experimental-warning-unary-request-duration experimental-watch-progress-notify-interval
 		grpc-keepalive-interval grpc-keepalive-min-time grpc-keepalive-timeout raft-read-timeout raft-write-timeout
 		warning-apply-duration warning-unary-request-duration watch-progress-notify-interval`
-	otherLists = `cipher-suites log-outputs`
+	otherLists = `log-outputs`
 	otherTexts = `auth-token auto-compaction-mode auto-compaction-retention backend-bbolt-freelist-type client-crl-file
 		cors discovery-cacert discovery-cert discovery-fallback discovery-key discovery-password discovery-proxy
 		discovery-user distributed-tracing-address distributed-tracing-instance-id
@@ -38,7 +38,7 @@ const (
 		experimental-distributed-tracing-address experimental-distributed-tracing-instance-id
 		experimental-distributed-tracing-service-name experimental-enable-v2v3 feature-gates host-whitelist
 		listen-client-http-urls listen-metrics-urls log-format log-level log-package-levels log-rotation-config-json
-		logger metrics peer-crl-file proxy tls-max-version tls-min-version v2-deprecation`
+		logger metrics proxy v2-deprecation`
 )
 
 // otherPath is where the file has a setting that is not under its flag's name;
@@ -49,9 +49,7 @@ func otherPath(flag string) string {
 		return "socket-options.reuse-port"
 	case "socket-reuse-address":
 		return "socket-options.reuse-address"
-	case "peer-skip-client-san-verification":
-		return "peer-transport-security.skip-client-san-verification"
-	case "experimental-peer-skip-client-san-verification", "client-crl-file", "peer-crl-file", "raft-read-timeout", "raft-write-timeout":
+	case "client-crl-file", "raft-read-timeout", "raft-write-timeout":
 		return "-"
 	default:
 		return ""

@@ -138,6 +138,9 @@ func (c *Config) compare(given map[string][]setting) error {
 				if want == fallback || want == "" {
 					continue
 				}
+				if k.path == "-" {
+					return invalid(fmt.Sprintf("%s is %q, but etcd reads its configuration file %s, which has no key for that, and ignores flags and ETCD_* variables: take it away, or configure etcd without a file", g.place, g.value, c.File), nil)
+				}
 				return invalid(fmt.Sprintf("%s is %q, but etcd's configuration file %s has no %s, and with a configuration file etcd ignores flags and ETCD_* variables: put it into the file, or take it away",
 					g.place, g.value, c.File, k.yamlPath()), nil)
 			}

@@ -75,17 +75,17 @@ func (c *Config) document() (*document, error) {
 	top := &yamlv3.Node{Kind: yamlv3.MappingNode, Tag: "!!map"}
 	known := allKeys()
 	for _, k := range ownKeys() {
-		if v := k.get(c); v != "" {
+		if v := k.get(c); v != "" && k.path != "-" {
 			k.put(top, v)
 		}
 	}
 	for _, flag := range sortedKeys(c.settings) {
 		k, s := known[flag], c.settings[flag]
+		if k.path == "-" && s.value != "" {
+			return nil, invalid(s.place+": etcd's configuration file has no key for it; hand over with --env-file, or by exec", nil)
+		}
 		if k.value != nil || strings.HasPrefix(flag, "discovery") || s.value == "" {
 			continue
-		}
-		if k.path == "-" {
-			return nil, invalid(s.place+": etcd's configuration file has no key for it; hand over with --env-file, or by exec", nil)
 		}
 		k.put(top, s.value)
 	}

@@ -50,6 +50,7 @@ type Barrier struct {
 	mute    bool                 // the directory has changed: nothing is said of it
 	called  map[ID]call          // what came since the last round began
 	heard   map[ID]time.Duration // when a peer has called
+	refused map[ID]refusal       // whose calls had a certificate that etcd would refuse
 	began   time.Duration        // when the last round began
 	told    map[ID]bool          // who has come since this agent is committed
 	came    chan struct{}
@@ -62,6 +63,12 @@ const (
 	lately = 3 * time.Second
 )
 
+// refusal is why a peer's call got no answer, and when.
+type refusal struct {
+	why string
+	at  time.Duration
+}
+
 // New makes a Barrier that answers nobody: for a command that only looks. It may
 // look only once, so it takes the time that its own URL needs to answer.
 func New(cfg Config) (*Barrier, error) {
@@ -72,7 +79,7 @@ func New(cfg Config) (*Barrier, error) {
 	b := &Barrier{
 		prober: prober{material: m, dial: cfg.Dial, patience: RoundTime}, log: cfg.Log, still: cfg.Still, clock: cfg.Clock,
 		news: make(chan struct{}, 1), wakes: rate.NewLimiter(rate.Every(wakeEvery), wakeBurst),
-		called: make(map[ID]call), heard: make(map[ID]time.Duration), told: make(map[ID]bool), came: make(chan struct{}, 1),
+		called: make(map[ID]call), heard: make(map[ID]time.Duration), refused: make(map[ID]refusal), told: make(map[ID]bool), came: make(chan struct{}, 1),
 	}
 	if b.prober.dial == nil {
 		b.prober.dial = (&net.Dialer{}).DialContext
@@ -93,14 +100,14 @@ func New(cfg Config) (*Barrier, error) {
 }
 
 // Open makes a Barrier that answers its peers from now on. If the listen address
-// is in use, the error is a *TakenError.
+// is in use, or not there yet, the error is a *TakenError.
 func Open(ctx context.Context, cfg Config) (*Barrier, error) {
 	b, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	b.prober.patience = selfTime
-	b.server, err = serve(ctx, cfg.Listen, b.prober.material, b.answer, b.log)
+	b.server, err = serve(ctx, cfg.Listen, b.prober.material, b.answer, b.refuse, b.log)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +142,9 @@ func (b *Barrier) view() View {
 	v := b.machine.View()
 	for i := range v.Peers {
 		at, heard := b.heard[v.Peers[i].Member.ID]
+		if r, ok := b.refused[v.Peers[i].Member.ID]; ok && b.clock()-r.at < 2*lately {
+			v.Peers[i].Refused = r.why
+		}
 		v.Peers[i].Called = v.Peers[i].Now == Silent && heard && at < b.began && b.clock()-at < lately
 	}
 	return v
@@ -197,6 +207,16 @@ func (b *Barrier) Act(step func() error) error {
 // directory has changed. It is a reason to look, no more.
 func (b *Barrier) News() <-chan struct{} { return b.news }
 
+// refuse takes note of a call whose certificate etcd would refuse.
+func (b *Barrier) refuse(c call, known bool, why string) {
+	b.log.Debug("a call is refused", zap.String("claims_to_be", string(c.id)), zap.String("why", why))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known && slices.ContainsFunc(b.machine.peers, func(k knowledge) bool { return k.member.ID == c.id }) {
+		b.refused[c.id] = refusal{why, b.clock()}
+	}
+}
+
 // answer tells a peer what this agent is, and remembers who came.
 func (b *Barrier) answer(c call, known bool) (said *Answer, sent func()) {
 	b.acting.Lock()
@@ -213,6 +233,7 @@ func (b *Barrier) answer(c call, known bool) (said *Answer, sent func()) {
 	}
 	if known = known && slices.ContainsFunc(b.machine.peers, func(k knowledge) bool { return k.member.ID == c.id }); known {
 		b.called[c.id], b.heard[c.id] = c, b.clock()
+		delete(b.refused, c.id)
 		b.consider()
 	}
 	a, tells := b.machine.Answer(), known && b.machine.bound()

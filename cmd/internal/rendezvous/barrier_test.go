@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -799,7 +800,7 @@ func TestListenFaults(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
 		{"https://127.0.0.1:0", "without a peer certificate"},
 		{"unix://etcd.sock", "only http and https"},
-		{"http://192.0.2.77:1", "listen for peers on 192.0.2.77:1"},
+		{"http://192.0.2.77:1", "192.0.2.77:1 is on no interface of this host yet"},
 	} {
 		_, err := Open(t.Context(), Config{Start: Start{Plan: planAt([]string{good}, 0)}, Listen: []string{good, tt.url}, Log: zaptest.NewLogger(t)})
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -853,7 +854,7 @@ func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 // TestSent: what did not go out was not told.
 func TestSent(t *testing.T) {
 	sent := 0
-	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() { sent++ } }}
+	s := &server{busy: make(chan struct{}, 1), material: &material{}, answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() { sent++ } }}
 	serve := func(w http.ResponseWriter) {
 		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))
 	}
@@ -917,9 +918,26 @@ func TestListener(t *testing.T) {
 	}
 }
 
+// TestOptionsOfAll: what net/http answers by itself is no 200 either.
+func TestOptionsOfAll(t *testing.T) {
+	urls := freeURLs(t, "http", 2)
+	startAt(t, urls, 0, TLS{})
+	var d net.Dialer
+	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(urls[0], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeIt(t, c)
+	say(c, "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n")
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 404 ") {
+		t.Errorf("OPTIONS *: %q, %v", line, err)
+	}
+}
+
 // TestOverload: beyond the limit of requests, 503.
 func TestOverload(t *testing.T) {
-	s := &server{busy: make(chan struct{}, 1), answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() {} }}
+	s := &server{busy: make(chan struct{}, 1), material: &material{}, answer: func(call, bool) (*Answer, func()) { return &Answer{}, func() {} }}
 	s.busy <- struct{}{}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, Path, http.NoBody))

@@ -26,9 +26,14 @@ const (
 	maxHeader   = 4 << 10
 	ioTimeout   = 2 * time.Second
 	callHeader  = "Etcdinit-Call"
+	// refusedHeader marks the answer to a caller whose certificate etcd would
+	// refuse: it says why, and nothing of this agent.
+	refusedHeader = "Etcdinit-Refused"
+	maxRefusal    = 2 << 10
 )
 
-// TakenError says that a listen address is in use by somebody else.
+// TakenError says that a listen address cannot be used now: somebody else has it,
+// or this host does not have it yet. Both can pass.
 type TakenError struct {
 	Addr string
 	// By says who it is, where that could be told.
@@ -45,10 +50,17 @@ func (e *TakenError) Error() string {
 		return fmt.Sprintf("another etcdinit already runs here: the listen address %s belongs to the agent of member %s (%s)", e.Addr, e.By.Answer.MemberID, e.By.Answer.State)
 	case NoAnswer, Garbage:
 	}
+	if e.Absent() {
+		return "the listen address " + e.Addr + " is on no interface of this host yet (ip address tells which are)"
+	}
 	return "the listen address " + e.Addr + " is taken by another program (ss -ltnp tells which)"
 }
 
 func (e *TakenError) Unwrap() error { return e.Err }
+
+// Absent reports whether nobody has the address, this host included: an interface
+// that comes up late, a virtual address that another host still holds.
+func (e *TakenError) Absent() bool { return errors.Is(e.Err, syscall.EADDRNOTAVAIL) }
 
 // call is what a probe says of its sender: who it is, how far, and a short hash
 // of what it proposes. It is only a reason to look there, never a fact.
@@ -79,17 +91,20 @@ type answerFunc func(c call, known bool) (a *Answer, sent func())
 type server struct {
 	http      http.Server
 	busy      chan struct{} // a token for each request in work
+	material  *material
 	answer    answerFunc
+	refused   func(c call, known bool, why string)
 	listeners []net.Listener
 	done      sync.WaitGroup
 }
 
-func serve(ctx context.Context, urls []string, m *material, answer answerFunc, z *zap.Logger) (*server, error) {
-	s := &server{busy: make(chan struct{}, maxRequests), answer: answer}
+func serve(ctx context.Context, urls []string, m *material, answer answerFunc, refused func(c call, known bool, why string), z *zap.Logger) (*server, error) {
+	s := &server{busy: make(chan struct{}, maxRequests), material: m, answer: answer, refused: refused}
 	s.http = http.Server{
 		Handler: s, ReadHeaderTimeout: ioTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: ioTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: log.New(debugWriter{z}, "", 0), //nolint:forbidigo // net/http wants one; it writes to the zap logger
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		TLSNextProto:                 map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		DisableGeneralOptionsHandler: true, // it would answer "OPTIONS *" with 200
 	}
 	s.http.SetKeepAlivesEnabled(false)
 	conns := &connLimit{perHost: make(map[string]int)}
@@ -119,7 +134,7 @@ func bind(ctx context.Context, raw string, m *material) (net.Listener, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("listen-peer-urls: %w", err)
-	case u.Scheme == "https" && m.server == nil:
+	case u.Scheme == "https" && m.listen == nil:
 		return nil, fmt.Errorf("listen-peer-urls: %s without a peer certificate (peer-transport-security)", raw)
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("listen-peer-urls: %s: only http and https are supported", raw)
@@ -128,6 +143,9 @@ func bind(ctx context.Context, raw string, m *material) (net.Listener, error) {
 	l, err := lc.Listen(ctx, "tcp", u.Host)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return nil, &TakenError{Addr: u.Host, By: whoListens(ctx, u, m), Err: err}
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, &TakenError{Addr: u.Host, Err: err}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for peers on %s: %w", u.Host, err)
@@ -149,7 +167,15 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	answer, sent := s.answer(parseCall(r.Header.Get(callHeader)))
+	c, known := parseCall(r.Header.Get(callHeader))
+	if why := s.material.caller(r.Context(), r.TLS, r.RemoteAddr); len(why) > 0 {
+		text := cut(printable(strings.Join(why, "; ")), maxRefusal)
+		s.refused(c, known, text)
+		w.Header().Set(refusedHeader, "certificate")
+		http.Error(w, text, http.StatusServiceUnavailable)
+		return
+	}
+	answer, sent := s.answer(c, known)
 	if answer == nil {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return

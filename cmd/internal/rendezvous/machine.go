@@ -99,7 +99,22 @@ type Sighting struct {
 	Version   string   // an Etcd's server version, if it told
 	Detail    string   // NoAnswer, Garbage: what was seen, in words
 	Certs     []string // findings about its certificate, in words
+	Trust     Trust    // NoAnswer: whether certificates or TLS kept it from being one
 }
+
+// Trust is what TLS has to do with a sighting that is none.
+type Trust int
+
+const (
+	// Trusted is the usual case: nothing.
+	Trusted Trust = iota
+	// BadCert is a peer whose certificate etcd here would refuse.
+	BadCert
+	// RefusesMine is a peer that refuses this node's certificate.
+	RefusesMine
+	// NoCommonTLS is a peer that has no version or cipher suite in common with this node.
+	NoCommonTLS
+)
 
 // Listed is one member of a running etcd's /members.
 type Listed struct {
@@ -190,7 +205,26 @@ type PeerView struct {
 	// Called: it has called this agent, and was silent when it was dialled after
 	// that.
 	Called bool
-	Last   Sighting
+	// Refused says why its last calls got no answer, if they had a certificate that
+	// etcd would refuse. Who called is its own word: it is only for words.
+	Refused string
+	Last    Sighting
+}
+
+// Word is what it was in the last round, in a word or two.
+func (p *PeerView) Word() string {
+	if p.Now == Silent {
+		switch p.Last.Trust {
+		case BadCert:
+			return "bad certificate"
+		case RefusesMine:
+			return "refuses this node's certificate"
+		case NoCommonTLS:
+			return "no TLS in common"
+		case Trusted:
+		}
+	}
+	return p.Now.String()
 }
 
 // View is what a decision is made from.

@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io"
@@ -95,11 +96,13 @@ func (p *prober) ask(ctx context.Context, id ID, raw string, c call) Sighting {
 	}
 	resp, err := get(Path)
 	if err != nil {
-		s.Detail = plain(err)
+		s.Detail, s.Trust = plain(err), distrust(err)
 		return s
 	}
 	defer drop(resp)
 	switch {
+	case resp.Header.Get(refusedHeader) != "":
+		s.Trust, s.Detail = RefusesMine, refusedWords(resp.Body)
 	case resp.StatusCode == http.StatusOK:
 		if s.Answer, err = parse(resp.Body); err != nil {
 			s.Kind, s.Detail = Garbage, err.Error()
@@ -115,6 +118,35 @@ func (p *prober) ask(ctx context.Context, id ID, raw string, c call) Sighting {
 		}
 	}
 	return s
+}
+
+// refusedWords is why an agent refuses this node's certificate.
+func refusedWords(body io.Reader) string {
+	data, err := io.ReadAll(io.LimitReader(body, maxRefusal))
+	if err != nil || len(data) == 0 {
+		return "it does not say why"
+	}
+	return cut(printable(strings.TrimSpace(string(data))), maxRefusal)
+}
+
+// distrust says whose part it was that TLS came to nothing.
+func distrust(err error) Trust {
+	var bad *certError
+	var alert tls.AlertError
+	var remote *net.OpError
+	switch {
+	case errors.As(err, &bad):
+		return BadCert
+	case errors.As(err, &remote) && remote.Op == "remote error":
+		switch text := remote.Error(); {
+		case strings.Contains(text, "certificate"), strings.Contains(text, "access denied"):
+			return RefusesMine
+		}
+		return NoCommonTLS
+	case errors.As(err, &alert), strings.Contains(err.Error(), "tls: "):
+		return NoCommonTLS
+	}
+	return Trusted
 }
 
 func drop(resp *http.Response) {
@@ -188,6 +220,9 @@ func plain(err error) string {
 		return "it closed the connection"
 	case strings.Contains(text, "server gave HTTP response to HTTPS client"), strings.Contains(text, "does not look like a TLS handshake"):
 		return "it speaks plain HTTP, this node expects TLS"
+	case strings.Contains(text, "remote error: tls: "):
+		_, alert, _ := strings.Cut(text, "remote error: tls: ")
+		return "it broke off TLS: " + clean(alert)
 	case strings.Contains(text, "malformed HTTP response"):
 		return "it does not speak plain HTTP (does it expect TLS?)"
 	}
@@ -204,7 +239,7 @@ func whoListens(ctx context.Context, u *url.URL, m *material) Sighting {
 		host = "localhost"
 	}
 	open := *m
-	open.auto = true // whatever its certificate says: it is only for a message
+	open.unchecked = true // whatever its certificate says: it is only for a message
 	p := &prober{material: &open, dial: (&net.Dialer{}).DialContext}
 	ctx, cancel := context.WithTimeout(ctx, RoundTime)
 	defer cancel()

@@ -15,6 +15,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 )
 
 // TLS is the peer TLS material of etcd's configuration.
@@ -23,46 +26,111 @@ type TLS struct {
 	ClientCertFile, ClientKeyFile string // used when dialling, where set
 	CAFile                        string
 	ClientCertAuth                bool
-	// Auto is peer-auto-tls: encrypted, and nobody's identity is checked.
+	// Auto is peer-auto-tls: encrypted, and nobody's identity is checked. etcd
+	// ignores it beside certificate files.
 	Auto bool
+	// AllowedCN and AllowedHostname are lists, joined by commas.
+	AllowedCN, AllowedHostname string
+	CRLFile                    string
+	SkipClientSAN              bool
+	CipherSuites               []string
+	MinVersion, MaxVersion     string // as etcd spells them: TLS1.2
 }
 
-// material is what the files held.
+// Unchecked reports whether nobody's certificate is checked.
+func (t TLS) Unchecked() bool { return t.Auto && t.CertFile == "" && t.KeyFile == "" }
+
+// material is what the files held, and what etcd makes of them.
 type material struct {
+	tls            TLS
 	server, client *tls.Certificate
 	roots          *x509.CertPool // nil: the system's
-	auto, demand   bool
+	// listen and dial are etcd's own configurations of both sides, with its checks.
+	listen, dial *tls.Config
+	demand       bool // a caller must show a certificate
+	unchecked    bool
+	sources      *sources
 }
 
 func (t TLS) load() (*material, error) {
-	m := &material{auto: t.Auto, demand: t.ClientCertAuth || t.CAFile != ""}
-	if t.Auto && t.CertFile == "" {
-		cert, err := selfSigned()
-		if err != nil {
-			return nil, err
+	m := &material{tls: t, demand: t.ClientCertAuth || t.CAFile != "", unchecked: t.Unchecked(), sources: newSources(net.DefaultResolver)}
+	info, err := t.info()
+	if err != nil {
+		return nil, err
+	}
+	if m.unchecked {
+		cert, certErr := selfSigned()
+		if certErr != nil {
+			return nil, certErr
 		}
 		m.server, m.client, m.demand = cert, cert, false
+		m.listen = &tls.Config{Certificates: []tls.Certificate{*cert}, MinVersion: max(info.MinVersion, tls.VersionTLS12), MaxVersion: info.MaxVersion, CipherSuites: info.CipherSuites}
+		m.dial = m.listen.Clone()
 		return m, nil
 	}
-	if t.CertFile == "" {
-		return m, nil
+	if t.CertFile != "" {
+		if err = m.pairs(); err != nil {
+			return nil, err
+		}
+		if m.listen, err = info.ServerConfig(); err != nil {
+			return nil, fmt.Errorf("peer TLS: %w", err)
+		}
 	}
+	if m.dial, err = info.ClientConfig(); err != nil {
+		return nil, fmt.Errorf("peer TLS: %w", err)
+	}
+	return m, nil
+}
+
+// pairs reads the files, so that an error names them.
+func (m *material) pairs() error {
+	t := m.tls
 	server, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("peer certificate %s with key %s: %w", t.CertFile, t.KeyFile, err)
+		return fmt.Errorf("peer certificate %s with key %s: %w", t.CertFile, t.KeyFile, err)
 	}
 	m.server, m.client = &server, &server
 	if t.ClientCertFile != "" {
 		client, clientErr := tls.LoadX509KeyPair(t.ClientCertFile, t.ClientKeyFile)
 		if clientErr != nil {
-			return nil, fmt.Errorf("peer client certificate %s with key %s: %w", t.ClientCertFile, t.ClientKeyFile, clientErr)
+			return fmt.Errorf("peer client certificate %s with key %s: %w", t.ClientCertFile, t.ClientKeyFile, clientErr)
 		}
 		m.client = &client
 	}
 	if t.CAFile != "" {
 		m.roots, err = pool(t.CAFile)
 	}
-	return m, err
+	return err
+}
+
+// info is etcd's own form of the same.
+func (t TLS) info() (transport.TLSInfo, error) {
+	info := transport.TLSInfo{
+		CertFile: t.CertFile, KeyFile: t.KeyFile, ClientCertFile: t.ClientCertFile, ClientKeyFile: t.ClientKeyFile,
+		TrustedCAFile: t.CAFile, ClientCertAuth: t.ClientCertAuth, CRLFile: t.CRLFile, SkipClientSANVerify: t.SkipClientSAN,
+		AllowedCNs: list(t.AllowedCN), AllowedHostnames: list(t.AllowedHostname),
+	}
+	if strings.Contains(t.AllowedCN, ",") {
+		info.AllowedCNs = append(info.AllowedCNs, t.AllowedCN) // etcd 3.4 and 3.5 take the whole text as one name
+	}
+	var err error
+	if info.CipherSuites, err = tlsutil.GetCipherSuites(t.CipherSuites); err != nil {
+		return info, fmt.Errorf("cipher-suites: %w", err)
+	}
+	if info.MinVersion, err = tlsutil.GetTLSVersion(t.MinVersion); err != nil {
+		return info, fmt.Errorf("tls-min-version: %w", err)
+	}
+	if info.MaxVersion, err = tlsutil.GetTLSVersion(t.MaxVersion); err != nil {
+		return info, fmt.Errorf("tls-max-version: %w", err)
+	}
+	return info, nil
+}
+
+func list(joined string) []string {
+	if joined == "" {
+		return nil
+	}
+	return strings.Split(joined, ",")
 }
 
 func pool(path string) (*x509.CertPool, error) {
@@ -77,42 +145,86 @@ func pool(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// serverConfig demands what etcd will demand, so that the rehearsal is one.
+// serverConfig lets a caller in whose certificate etcd would refuse: caller judges
+// it, so that the caller can be told why. It gets no other answer.
 func (m *material) serverConfig() *tls.Config {
-	c := &tls.Config{Certificates: []tls.Certificate{*m.server}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	c := m.listen.Clone()
+	c.NextProtos, c.VerifyPeerCertificate = []string{"http/1.1"}, nil
 	if m.demand {
-		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, m.roots
+		c.ClientAuth = tls.RequireAnyClientCert
 	}
 	return c
 }
 
-// clientConfig checks the server's certificate itself, in order to say all
-// that is wrong with it. A connection that fails the check is not used.
+// clientConfig makes the same checks as etcd's, in order to say all that is wrong.
+// A connection that fails them is not used.
 func (m *material) clientConfig(host string, found func(string)) *tls.Config {
-	c := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: host,
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, and tells why
-	}
-	if m.client != nil {
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return m.client, nil }
-	}
-	if m.auto {
+	c := m.dial.Clone()
+	allowed, roots := c.VerifyPeerCertificate, c.RootCAs
+	c.ServerName, c.VerifyPeerCertificate = host, nil
+	c.InsecureSkipVerify = true // VerifyConnection does it, and tells why
+	if m.unchecked {
 		return c
 	}
 	c.VerifyConnection = func(s tls.ConnectionState) error {
-		findings := checkChain(s.PeerCertificates, m.roots, host, time.Now(), x509.ExtKeyUsageServerAuth)
+		findings := m.judge(s.PeerCertificates, side{roots, host, x509.ExtKeyUsageServerAuth, allowed}, time.Now())
 		for _, f := range findings {
 			found(f)
 		}
 		if len(findings) > 0 {
-			return errors.New(strings.Join(findings, "; "))
+			return &certError{strings.Join(findings, "; ")}
 		}
 		return nil
 	}
 	return c
 }
 
-// checkChain says all that is wrong with a certificate for one use.
+// certError: the certificate of the peer that was dialled is not one that etcd takes.
+type certError struct{ findings string }
+
+func (e *certError) Error() string { return e.findings }
+
+// side is what one side of a connection asks of the other's certificate.
+type side struct {
+	roots   *x509.CertPool
+	host    string // what was dialled; "" for a caller
+	usage   x509.ExtKeyUsage
+	allowed func([][]byte, [][]*x509.Certificate) error // etcd's check of allowed names, or nil
+}
+
+// judge is etcd's verdict, in words: nothing where etcd finds nothing.
+func (m *material) judge(chain []*x509.Certificate, s side, now time.Time) []string {
+	if len(chain) == 0 {
+		return []string{"no certificate was presented"}
+	}
+	chains, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: s.roots, Intermediates: between(chain), DNSName: s.host, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{s.usage},
+	})
+	if err != nil {
+		if findings := checkChain(chain, s.roots, s.host, now, s.usage); len(findings) > 0 {
+			return findings
+		}
+		return []string{fmt.Sprintf("the certificate of %s: %v", chain[0].Subject.String(), err)}
+	}
+	if s.allowed != nil && s.allowed(nil, chains) != nil {
+		if m.tls.AllowedCN != "" {
+			return []string{fmt.Sprintf("the certificate of %s has the common name %q, and peer-cert-allowed-cn is %s", chain[0].Subject.String(), chain[0].Subject.CommonName, m.tls.AllowedCN)}
+		}
+		return []string{fmt.Sprintf("the certificate of %s is for %s, and peer-cert-allowed-hostname is %s", chain[0].Subject.String(), names(chain[0]), m.tls.AllowedHostname)}
+	}
+	return nil
+}
+
+func between(chain []*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		p.AddCert(c)
+	}
+	return p
+}
+
+// checkChain says all that is wrong with a certificate for one use, whatever the
+// configuration allows.
 func checkChain(chain []*x509.Certificate, roots *x509.CertPool, host string, now time.Time, usage x509.ExtKeyUsage) []string {
 	if len(chain) == 0 {
 		return []string{"no certificate was presented"}
@@ -132,16 +244,12 @@ func checkChain(chain []*x509.Certificate, roots *x509.CertPool, host string, no
 	if !usable(leaf, usage) {
 		add("the certificate of %s lacks the extended key usage %s, which etcd needs of a peer certificate (both server and client authentication)", leaf.Subject.String(), usageName(usage))
 	}
-	between := x509.NewCertPool()
-	for _, c := range chain[1:] {
-		between.AddCert(c)
-	}
 	// At a moment when the leaf is valid: its dates were judged above.
 	at := now
 	if now.After(leaf.NotAfter) || now.Before(leaf.NotBefore) {
 		at = leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)
 	}
-	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between(chain), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	var unknown x509.UnknownAuthorityError
 	switch {
 	case errors.As(err, &unknown):
@@ -193,12 +301,15 @@ func CheckOwnCert(t TLS, host string, now time.Time) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	findings := checkPair(m.server, m.roots, host, now, x509.ExtKeyUsageServerAuth, t.CertFile)
+	findings := m.checkPair(m.server, side{m.dial.RootCAs, host, x509.ExtKeyUsageServerAuth, m.dial.VerifyPeerCertificate}, now, t.CertFile)
 	clientFile := t.CertFile
 	if t.ClientCertFile != "" {
 		clientFile = t.ClientCertFile
 	}
-	for _, f := range checkPair(m.client, m.roots, "", now, x509.ExtKeyUsageClientAuth, clientFile) {
+	if !m.demand {
+		return findings // nobody asks this member for a certificate when it calls
+	}
+	for _, f := range m.checkPair(m.client, side{m.roots, "", x509.ExtKeyUsageClientAuth, m.listen.VerifyPeerCertificate}, now, clientFile) {
 		if !slices.Contains(findings, f) {
 			findings = append(findings, f)
 		}
@@ -206,7 +317,7 @@ func CheckOwnCert(t TLS, host string, now time.Time) []string {
 	return findings
 }
 
-func checkPair(cert *tls.Certificate, roots *x509.CertPool, host string, now time.Time, usage x509.ExtKeyUsage, path string) []string {
+func (m *material) checkPair(cert *tls.Certificate, s side, now time.Time, path string) []string {
 	var chain []*x509.Certificate
 	for _, der := range cert.Certificate {
 		c, err := x509.ParseCertificate(der)
@@ -215,7 +326,12 @@ func checkPair(cert *tls.Certificate, roots *x509.CertPool, host string, now tim
 		}
 		chain = append(chain, c)
 	}
-	findings := checkChain(chain, roots, host, now, usage)
+	findings := m.judge(chain, s, now)
+	if s.usage == x509.ExtKeyUsageClientAuth && m.tls.CRLFile != "" {
+		if f := revoked(m.tls.CRLFile, chain); f != "" {
+			findings = append(findings, f)
+		}
+	}
 	for i := range findings {
 		findings[i] = path + ": " + findings[i]
 	}

@@ -49,8 +49,13 @@ func newAuthority(t *testing.T, name string) *authority {
 
 func (a *authority) write(name, kind string, der []byte) string {
 	a.t.Helper()
+	return a.writeRaw(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+func (a *authority) writeRaw(name string, data []byte) string {
+	a.t.Helper()
 	path := filepath.Join(a.dir, name)
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+	if err := os.WriteFile(path, data, 0o600); err != nil {
 		a.t.Fatal(err)
 	}
 	return path

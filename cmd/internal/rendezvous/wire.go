@@ -149,15 +149,18 @@ func (id ID) valid() bool {
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
 // clean makes a foreign string safe to show.
-func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
+func clean(s string) string { return cut(printable(s), maxText) }
+
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		if unprintable(r) {
 			return '?'
 		}
 		return r
 	}, s)
-	return s[:min(len(s), maxText)]
 }
+
+func cut(s string, limit int) string { return s[:min(len(s), limit)] }
 
 func cleanAll(list []string) []string {
 	out := make([]string, 0, min(len(list), maxMembers))

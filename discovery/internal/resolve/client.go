@@ -70,12 +70,13 @@ type Client struct {
 	port       uint16 // of the servers in resolvConf
 	local      []netip.Addr
 	log        *zap.Logger
+	told       *sync.Map // warnings that were given
 }
 
 // New is a client for the servers of env: its DNSServers, else those of its
 // ResolvConf.
 func New(env discovery.Env) *Client {
-	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log}
+	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log, told: &sync.Map{}}
 	if c.resolvConf == "" {
 		c.resolvConf = "/etc/resolv.conf"
 	}
@@ -94,6 +95,7 @@ type Pass struct {
 	// peer's address of that family may be its own.
 	has4, has6 bool
 	log        *zap.Logger
+	told       *sync.Map
 
 	mu     sync.Mutex
 	silent map[netip.AddrPort]bool // asked last: they cost a timeout each
@@ -106,6 +108,7 @@ func (c *Client) Pass() (*Pass, error) {
 		timeout:  maxTimeout,
 		attempts: 2,
 		log:      c.log,
+		told:     c.told,
 		silent:   map[netip.AddrPort]bool{},
 	}
 	if len(p.servers) == 0 {
@@ -196,6 +199,13 @@ func (p *Pass) setSilent(s netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent[s] = true
+}
+
+// tell warns of something once.
+func (p *Pass) tell(msg string) {
+	if _, told := p.told.LoadOrStore(msg, true); !told {
+		p.log.Warn(msg)
+	}
 }
 
 func isTimeout(err error) bool {

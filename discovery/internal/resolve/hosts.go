@@ -28,8 +28,9 @@ type Host struct {
 // them. An IP address is its own answer. The error names every host that does
 // not resolve, with what was said of it, and those that do.
 //
-// A family that this host has no address in may fail without harm: such an
-// address cannot be its own, and the peer resolves by the other one.
+// One family that is answered with addresses is enough: that the other one
+// fails, or is not answered in time, is told, and blocks nobody. Where this host
+// is not found by what is left, the records are asked again.
 func (p *Pass) Hosts(ctx context.Context, names []string) (map[string]Host, error) {
 	names = slices.Clone(names)
 	for i := range names {
@@ -99,21 +100,35 @@ func (p *Pass) host(ctx context.Context, name string) (Host, *discovery.Error) {
 	types := [2]uint16{dns.TypeA, dns.TypeAAAA}
 	var answers [2]Answer
 	var errs [2]error
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var grace [2]*time.Timer
 	var wg sync.WaitGroup
 	for i, t := range types {
-		wg.Go(func() { answers[i], errs[i] = p.Ask(ctx, name, t) })
+		wg.Go(func() {
+			answers[i], errs[i] = p.Ask(ctx, name, t)
+			if answers[i].Outcome == Found { // the other one has as long again as one exchange may take
+				grace[i] = time.AfterFunc(p.timeout, cancel)
+			}
+		})
 	}
 	wg.Wait()
+	for _, timer := range grace {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
 	for _, a := range answers {
 		h.add(a)
 	}
 	for i, err := range errs {
-		may := p.has4
-		if types[i] == dns.TypeAAAA {
-			may = p.has6
-		}
-		if err != nil && (len(h.Addrs) == 0 || may) {
+		switch {
+		case err == nil:
+		case len(h.Addrs) == 0:
 			return h, named(name, err)
+		default:
+			p.tell(fmt.Sprintf("%s: its %s records are not known, it is taken by the others: %v", name, dns.TypeToString[types[i]], err))
+			h.TTL = max(h.TTL, time.Second) // the answer may be another one soon
 		}
 	}
 	if len(h.Addrs) > 0 {
