@@ -58,3 +58,9 @@ func (joiner) db(path string) error { return membersdb.WriteEmpty(path) }
 func (joiner) log(dir string, id raftlog.Identity) error { return raftlog.WriteEmpty(dir, id) }
 
 func (joiner) dbSize() int64 { return dbSize(nil) }
+
+// bare is a plan without a seed, for what is done in an empty directory before
+// there is one. A seed needs no less room than a joiner's.
+func bare(spec Spec, dirs layout) *Plan {
+	return &Plan{DataDir: dirs.data, WALDir: dirs.wal, dirs: dirs, owner: spec.Owner, content: joiner{}}
+}

@@ -27,7 +27,7 @@ func Ready(st *State, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	a := &apply{Plan: &Plan{DataDir: dirs.data, WALDir: dirs.wal, dirs: dirs, owner: spec.Owner}, dirs: dirs, act: "seeding"}
+	a := &apply{Plan: bare(spec, dirs), dirs: dirs, act: "seeding"}
 	if st.Kind == Valid {
 		a.act = "releasing"
 		return a.unready(access.Dir(filepath.Join(dirs.data, memberDir)))

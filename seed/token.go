@@ -227,7 +227,7 @@ func Prepare(spec Spec, log *zap.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	a := &apply{Plan: &Plan{DataDir: dirs.data, WALDir: dirs.wal, dirs: dirs, owner: spec.Owner, content: joiner{}}, log: log, act: "preparing", bare: true}
+	a := &apply{Plan: bare(spec, dirs), log: log, act: "preparing", bare: true}
 	defer func() { err = errors.Join(err, a.end()) }()
 	if err = a.prepare(); err != nil {
 		return a.explain(err)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -34,6 +36,8 @@ type Access struct {
 	// Insecure takes any server certificate: only where the configuration has etcd
 	// make its own (client auto-tls).
 	Insecure bool
+	// Dial reaches host:port; nil: the system's resolver and dialer.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
 // Member is one that a running cluster lists.
@@ -161,7 +165,10 @@ func Open(endpoints []string, access Access) (*Client, error) {
 	endpoints = slices.Compact(slices.Sorted(slices.Values(endpoints)))
 	cfg := clientv3.Config{
 		Endpoints: endpoints, DialTimeout: dialTime, Logger: zap.NewNop(),
-		Username: access.User, Password: access.Password, TLS: nil,
+		Username: access.User, Password: access.Password,
+	}
+	if access.Dial != nil {
+		cfg.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return access.Dial(ctx, "tcp", addr) })}
 	}
 	if slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https:") || strings.HasPrefix(e, "unixs:") }) {
 		var err error
@@ -275,7 +282,7 @@ type Hash struct {
 	Hash               uint32
 	Revision           int64 // that was hashed
 	CompactRevision    int64
-	MemberHashedItself types.ID
+	MemberID         types.ID
 }
 
 // HashKV hashes the keys of the member at an endpoint, at a revision; 0: its own.

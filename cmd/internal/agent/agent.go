@@ -40,6 +40,14 @@ type Config struct {
 	Without []string // members that the roster leaves out
 	Owner   *seed.Owner
 
+	IfRunning    IfRunning     // what an empty disk does where its cluster runs
+	ReplaceAfter time.Duration // how long a lost disk must be seen before its member is replaced
+	RequireMark  string        // a file that the root of a data directory must have before anything is seeded
+	EtcdVersion  string        // of the etcd that is going to run here; "": not known
+	// Admit reaches a running cluster on its client ports; endpoints are URLs, dial
+	// reaches a host where discovery found it.
+	Admit func(endpoints []string, dial rendezvous.DialFunc) (Cluster, error)
+
 	EnvFile    string // where the handoff goes; empty: nowhere
 	ConfigOut  string
 	ListenSelf bool
@@ -144,6 +152,7 @@ type agent struct {
 	asked    bool          // view is of a round since the last step
 	began    time.Duration // when that round began, since boot
 	pause    time.Duration // the last wait for news
+	cluster  clusterView   // what a running cluster has said
 	proof    pendingProof  // for the words of a roster that cannot be completed
 	locked   time.Time     // since when another etcdinit works in the directory
 	checked  bool          // this node lets the run write what it has to
@@ -234,6 +243,14 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return false, a.seedAlone(ctx, out)
 	case StepRelease:
 		return false, a.hushed(func() error { return a.release(out) })
+	case StepConsult:
+		return false, a.consult(ctx)
+	case StepAdmit:
+		return false, a.admit(ctx, out)
+	case StepSetAside:
+		return false, a.setAside()
+	case StepGiveUp:
+		return true, a.giveUp(ctx, out)
 	case StepRevoke:
 		return true, a.hushed(func() error { return a.revoke(out) })
 	case StepKeep:
@@ -257,8 +274,8 @@ func (a *agent) hushed(step func() error) error {
 // input is what is known, for the decision.
 func (a *agent) input(expired bool) Input {
 	in := Input{
-		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Expired: expired,
-		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing"},
+		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Running: a.cluster.says, Expired: expired,
+		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing", IfRunning: a.IfRunning},
 	}
 	if a.plan != nil {
 		in.Members = len(a.plan.Members)
@@ -274,6 +291,7 @@ func (a *agent) close(err error) error {
 	if a.lookout != nil {
 		a.lookout.stop()
 	}
+	a.cluster.close(a.Log)
 	if a.barrier == nil {
 		return err
 	}

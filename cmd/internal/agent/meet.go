@@ -123,6 +123,8 @@ func (a *agent) barrierConfig() rendezvous.Config {
 	case DiskPending:
 		cfg.State, cfg.Disk, cfg.Roster = rendezvous.Committed, a.state.Record.DiskID, a.state.Record.Roster
 		cfg.Plan.Digest = a.state.Record.PlanDigest
+	case DiskJoining:
+		cfg.Mute = true
 	case DiskFirst, DiskUsed, DiskOurs:
 		cfg.State, cfg.ClusterID = rendezvous.Committed, rendezvous.ID(a.state.ClusterID.String())
 	case DiskEmpty, DiskReleased, DiskUnnamed, DiskRemoved, DiskPackage, DiskOtherToken, DiskDamaged:

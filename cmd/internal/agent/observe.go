@@ -103,7 +103,7 @@ func (a *agent) changed() error {
 		return err
 	}
 	a.take(state)
-	a.asked = false
+	a.asked, a.cluster.says.Asked = false, false
 	return nil
 }
 
@@ -132,6 +132,8 @@ func (a *agent) means(s *seed.State) Disk {
 		return DiskOtherToken
 	case s.Record == nil:
 		return DiskFirst
+	case s.Record.Kind == seed.RecordJoin:
+		return DiskJoining
 	case s.Record.Token != a.Etcd.Token():
 		return DiskOtherToken
 	}
@@ -159,7 +161,7 @@ func (a *agent) planOf(s *seed.State) *seed.Plan {
 
 func (d Disk) String() string {
 	return [...]string{
-		"empty", "empty, with a disk ID", "seeded and not released", "seeded by an earlier version and not released", "released",
+		"empty", "empty, with a disk ID", "seeded and not released", "seeded by an earlier version and not released", "seeded to join a running cluster", "released",
 		"not released, but an etcd has run on it", "a member's data", "a member's data without its name", "a removed member's data",
 		"a package's own cluster", "seeded for another token and not released", "damaged",
 	}[d]

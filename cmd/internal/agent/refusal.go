@@ -43,8 +43,11 @@ func (a *agent) refuse(out Outcome) *exit.Error {
 	case RuleExisting:
 		return &exit.Error{Reason: "initial-cluster-state-existing", Msg: "refusing to seed " + dir + ": it is empty, and initial-cluster-state is \"existing\", so this member belongs to a cluster that runs already; " +
 			"a member whose data are gone must be removed (etcdctl member remove) and added again (etcdctl member add --learner)"}
-	case RuleRunning:
+	case RuleRunning, RuleOwnEtcd:
 		return a.running(out)
+	case RuleTwin, RuleDenied, RuleHindered, RuleSeveral, RuleNewVoter, RuleLost, RuleStrangers, RuleOld, RuleFew, RuleUnsteady, RuleUnripe,
+		RuleLearnerRuns, RuleLearnerRefuse, RuleUnlisted, RuleToJoin, RuleJoinDenied, RuleJoinHindered, RuleJoinStarted, RuleLocalhost, RuleUnreached, RuleJoinWait:
+		return a.joinRefusal(out)
 	case RuleCopied:
 		return &exit.Error{Reason: "disk-copied", Msg: fmt.Sprintf("refusing to seed %s: its disk ID %s is bound already: %s, released, counts it among the disks of cluster %s, so a copy of this disk was seeded elsewhere",
 			dir, a.state.DiskID, names(out.Peers), out.Peers[0].Last.Answer.ClusterID)}
@@ -71,7 +74,8 @@ func (a *agent) refuse(out Outcome) *exit.Error {
 	case RuleWait:
 		return &exit.Error{Reason: "peers-disagree", Msg: fmt.Sprintf("not all %d members agree to start: %s; %s", len(a.plan.Members), a.why(out), a.committed())}
 	case RuleFirstNone, RuleRecords, RuleNobodyProbe, RuleKeep, RuleContradicted, RuleHandOver, RulePendingAsk, RuleAllBound, RuleReleased,
-		RuleUnstarted, RulePlan, RuleNone, RuleAlone, RuleAsk, RuleAllAgree, RuleAllThere:
+		RuleUnstarted, RulePlan, RuleNone, RuleAlone, RuleAsk, RuleAllAgree, RuleAllThere,
+		RuleConsult, RuleReplace, RuleLearnerLost, RuleTaken, RuleAdmit, RuleJoinMeet, RuleJoinConsult, RuleJoinGone, RuleProved:
 	}
 	return &exit.Error{Reason: "bug", Msg: fmt.Sprintf("no words for the decision %q", out.Rule)}
 }
@@ -99,7 +103,9 @@ func (a *agent) tooLate(ctx context.Context, step Step) error {
 		what = "ask the other members"
 	case StepPrepare, StepCommit, StepSeedAlone:
 		what = "write the seed"
-	case StepWait, StepRelease, StepRevoke, StepKeep, StepRefuse:
+	case StepConsult, StepAdmit:
+		what = "come into the running cluster"
+	case StepWait, StepRelease, StepSetAside, StepGiveUp, StepRevoke, StepKeep, StepRefuse:
 	}
 	return &exit.Error{Status: exit.Disagree, Reason: "timeout", Msg: context.Cause(ctx).Error() + " before there was time to " + what + "; " + a.committed()}
 }

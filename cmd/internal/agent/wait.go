@@ -55,8 +55,13 @@ func (a *agent) wait(ctx context.Context, out Outcome) error {
 	a.tellWait(ctx, d, Wait{For: a.awaited(out), Cause: a.why(out)})
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	a.cluster.says.Asked = false
+	var news <-chan struct{}
+	if a.barrier != nil {
+		news = a.barrier.News()
+	}
 	select {
-	case <-a.barrier.News():
+	case <-news:
 		a.pause = 0
 	case <-timer.C:
 	case <-ctx.Done():

@@ -64,6 +64,10 @@ func seedFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "bootstrap-quorum", Value: agent.QuorumAll, Usage: "`all` members agree on their disks before any of them lets etcd start; none: seed without asking them, with the cluster ID that etcd computes", EnvVars: []string{"ETCDINIT_BOOTSTRAP_QUORUM"}, Category: groupSafe},
 		&cli.StringSliceFlag{Name: "without", Usage: "leave member `NAME` out of the birth, even if it answers (up to a minority; the same on all other members); it joins later", Category: groupSafe},
+		&cli.StringFlag{Name: "if-running", Value: string(agent.Refuse), Usage: "where the cluster of an empty disk runs already: `refuse` (but take up a learner that somebody has added), join (add this node as a learner), or replace (also remove the member whose disk is lost here)", EnvVars: []string{"ETCDINIT_IF_RUNNING"}, Category: groupSafe},
+		&cli.DurationFlag{Name: "replace-after", Value: 5 * time.Minute, Usage: "with --if-running=replace: a disk must be seen as lost for `DURATION`, all others being well", EnvVars: []string{"ETCDINIT_REPLACE_AFTER"}, Category: groupSafe},
+		&cli.StringFlag{Name: "require-mark", Usage: "seed nothing where the root of the data directory has no `FILE` of this name: a volume that is not mounted is no lost disk", EnvVars: []string{"ETCDINIT_REQUIRE_MARK"}, Category: groupSafe},
+		&cli.StringFlag{Name: "etcd-version", Usage: "`VERSION` of the etcd that is going to run here; one that cannot read the running cluster's data does not join (exec asks it itself)", EnvVars: []string{"ETCDINIT_ETCD_VERSION"}, Category: groupSafe},
 		&cli.StringFlag{Name: "owner", Usage: "`USER[:GROUP]` (names or numbers) of what is written (default: the data directory's owner)", EnvVars: []string{"ETCDINIT_OWNER"}, Category: groupOut},
 		&cli.StringFlag{Name: "env-file", Usage: "write what etcd must be told as a systemd EnvironmentFile", EnvVars: []string{"ETCDINIT_ENV_FILE"}, Category: groupOut},
 		&cli.StringFlag{Name: "config-out", Usage: "write etcd's configuration with the missing keys filled in to `FILE`", EnvVars: []string{"ETCDINIT_CONFIG_OUT"}, Category: groupOut},
@@ -133,7 +137,10 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 			return agent.Config{}, err
 		}
 	}
-	err = a.check(c, &cfg)
+	if err = a.check(c, &cfg); err != nil {
+		return cfg, err
+	}
+	err = a.joinConfig(c, &cfg)
 	return cfg, err
 }
 
