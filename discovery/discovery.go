@@ -31,6 +31,9 @@ type Peer struct {
 	// TTL says how long caches may go on giving an older answer; 0 where the
 	// source has no caches. A mismatch is final only after it has passed.
 	TTL time.Duration `json:"-"`
+	// AsIs: somebody wrote this name down, or has allowed it, whatever it is made
+	// of.
+	AsIs bool `json:"-"`
 }
 
 // Provider finds the peers of one cluster.

@@ -94,6 +94,7 @@ func merge(sorted []Peer) []Peer {
 				last.Addrs = sortedAddrs(append(last.Addrs, p.Addrs...))
 				last.ClientURLs = normalizeURLs(append(last.ClientURLs, p.ClientURLs...))
 				last.TTL = max(last.TTL, p.TTL)
+				last.AsIs = last.AsIs || p.AsIs
 				last.Alias = cmp.Or(last.Alias, p.Alias)
 				continue
 			}

@@ -29,7 +29,7 @@ type provider struct {
 
 // New is the discovery.Factory of
 //
-//	dns://HOST[:PORT][?names=auto|reverse|address][&family=4|6][&server=IP[:PORT]]
+//	dns://HOST[:PORT][?names=auto|reverse|address][&hash-names=allow][&family=4|6][&server=IP[:PORT]]
 //
 // Without a port it is that of etcd's peer URLs where they have one port, else
 // 2380. server may be repeated, and stands before --dns-server and

@@ -20,9 +20,10 @@ const (
 
 // options are what may follow the host of a source.
 type options struct {
-	names   string
-	family  family
-	servers []netip.AddrPort
+	names     string
+	hashNames bool // names that change with the address are wanted
+	family    family
+	servers   []netip.AddrPort
 }
 
 // family is 4 or 6, or 0 for both.
@@ -50,6 +51,10 @@ func readOptions(query string) (options, error) {
 			if o.names = value; value != auto && value != byReverse && value != byAddress {
 				err = fmt.Errorf("%q, want auto, reverse or address", value)
 			}
+		case "hash-names":
+			if o.hashNames = value == "allow"; !o.hashNames {
+				err = fmt.Errorf("%q, want allow", value)
+			}
 		case "family":
 			switch value {
 			case "4":
@@ -66,7 +71,7 @@ func readOptions(query string) (options, error) {
 				o.servers = append(o.servers, at)
 			}
 		default:
-			err = errors.New("unknown; known are names, family, server")
+			err = errors.New("unknown; known are names, hash-names, family, server")
 		}
 		if err != nil {
 			return o, fmt.Errorf("option %s: %w", key, err)

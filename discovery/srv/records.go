@@ -111,31 +111,16 @@ func (p *provider) count(a resolve.Answer, peers []discovery.Peer) error {
 	}
 }
 
-// stable refuses names that change when the address does: a member keeps its
-// name and its ID for life.
+// stable refuses names that change when the address does, unless they are
+// allowed.
 func (p *provider) stable(a resolve.Answer, peers []discovery.Peer) error {
-	if p.hashNames {
-		return nil
+	for i := range peers {
+		peers[i].AsIs = p.hashNames
 	}
-	for _, peer := range peers {
-		label, rest, _ := strings.Cut(peer.Host, ".")
-		if rest == p.domain && (isHash(label) || isDashed(label, peer.Addrs)) {
-			return p.unusable(a, "SRV target %s is named after its address, which changes with the pod: pod hostname / subdomain not set? (the option hash-names=allow takes it as it is)", peer.Host)
-		}
+	if err := discovery.CheckStable(peers); err != nil {
+		return p.unusable(a, "%v (the option hash-names=allow takes it as it is)", err)
 	}
 	return nil
-}
-
-// isHash knows the labels that Kubernetes DNS makes of an address.
-func isHash(label string) bool {
-	return len(label) == 16 && strings.Trim(label, "0123456789abcdef") == ""
-}
-
-// isDashed knows 192-0-2-10, if that is the address.
-func isDashed(label string, addrs []netip.Addr) bool {
-	return slices.ContainsFunc(addrs, func(a netip.Addr) bool {
-		return label == strings.NewReplacer(".", "-", ":", "-").Replace(a.String())
-	})
 }
 
 func (p *provider) unusable(a resolve.Answer, format string, args ...any) error {

@@ -138,10 +138,10 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	}
 	a, err := pass.Ask(ctx, p.owner(p.service), dns.TypeSRV)
 	if err != nil {
-		return nil, wrap("no SRV records", err)
+		return nil, docker(pass, wrap("no SRV records", err))
 	}
 	if a.Outcome != resolve.Found {
-		return nil, p.negative(ctx, pass, a)
+		return nil, docker(pass, p.negative(ctx, pass, a))
 	}
 	peers, err := p.peers(a)
 	if err != nil {
@@ -155,6 +155,19 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	}
 	p.clients(found, peers)
 	return peers, nil
+}
+
+// docker adds what to do where Docker's own DNS was asked, which has no SRV
+// records of its containers.
+func docker(pass *resolve.Pass, err error) error {
+	own := netip.AddrFrom4([4]byte{127, 0, 0, 11})
+	var e *discovery.Error
+	if !errors.As(err, &e) || !slices.ContainsFunc(pass.Servers(), func(s netip.AddrPort) bool { return s.Addr() == own }) {
+		return err
+	}
+	c := *e
+	c.Hints = append([]string{"127.0.0.11 is Docker's own DNS, which has no SRV records for containers: give them one network alias and use dns://ALIAS:2380, or list them (static:)"}, e.Hints...)
+	return &c
 }
 
 // negative is the error for a label that has no records. Where the label of

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,7 @@ type Config struct {
 	OnWait func(Wait)
 
 	localAddrs func(iface string) ([]netip.Addr, error) // nil: discovery.LocalAddrs
+	hostname   func() (string, error)                   // nil: os.Hostname
 }
 
 // Values of Config.Quorum.
@@ -170,6 +172,9 @@ func newAgent(cfg Config) *agent {
 	}
 	if cfg.localAddrs == nil {
 		cfg.localAddrs = discovery.LocalAddrs
+	}
+	if cfg.hostname == nil {
+		cfg.hostname = os.Hostname
 	}
 	return &agent{Config: cfg, told: make(map[string]bool)}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -126,7 +125,7 @@ func (a *agent) findSelf(ctx context.Context) (Found, error) {
 		case err != nil:
 			return Found{}, err
 		}
-		found, err := a.match(peers)
+		found, err := a.matchNew(peers)
 		if err == nil {
 			return found, nil
 		}
@@ -170,7 +169,7 @@ func (a *agent) watch(ctx context.Context, peers []discovery.Peer, mismatch erro
 			return Found{}, mismatch, err
 		}
 		var err error
-		if found, err = a.match(peers); err == nil {
+		if found, err = a.matchNew(peers); err == nil {
 			return found, nil, nil
 		}
 		mismatch = err
@@ -352,6 +351,25 @@ func (a *agent) ask(ctx context.Context, provider discovery.Provider, patient bo
 	return found, nil
 }
 
+// matchNew finds the entry of a node without data, which nothing but its addresses
+// and its name tells.
+func (a *agent) matchNew(peers []discovery.Peer) (Found, error) {
+	found, err := a.match(peers)
+	if err != nil {
+		return Found{}, err
+	}
+	return found, a.swapped(found)
+}
+
+// swapped is the error for a node that by its host name is another member.
+func (a *agent) swapped(found Found) error {
+	local, err := a.local()
+	if err != nil {
+		return err
+	}
+	return discovery.Swapped(found.Peers, found.Self, local)
+}
+
 // match finds this node's entry.
 func (a *agent) match(peers []discovery.Peer) (Found, error) {
 	local, err := a.local()
@@ -384,7 +402,7 @@ func (a *agent) local() (discovery.Local, error) {
 	if err != nil && (!told || a.Interface != "") {
 		return discovery.Local{}, err // a node that was told which peer it is needs no list
 	}
-	host, err := os.Hostname()
+	host, err := a.hostname()
 	if err != nil {
 		a.Log.Debug("hostname unknown", zap.Error(err)) // it only breaks ties
 	}
@@ -468,6 +486,9 @@ func Discover(ctx context.Context, cfg Config) (*Found, error) {
 	found, err := a.match(peers)
 	if err != nil {
 		return &Found{Peers: peers, Self: -1}, atDeadline(err)
+	}
+	if err := a.swapped(found); err != nil {
+		a.warn(err.Error()) // init waits, unless there are data
 	}
 	return &found, nil
 }

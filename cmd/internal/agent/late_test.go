@@ -132,6 +132,86 @@ func TestLateAddress(t *testing.T) {
 	})
 }
 
+// TestSwapped: a host that is called as another member waits, and takes the
+// records as they are where it was told who it is, or has data.
+func TestSwapped(t *testing.T) {
+	t.Parallel()
+	called := func(name string) func(*Config) {
+		return func(c *Config) {
+			ip := c.SelfIP
+			c.SelfIP = netip.Addr{}
+			c.localAddrs = func(string) ([]netip.Addr, error) { return []netip.Addr{ip}, nil }
+			c.hostname = func() (string, error) { return name, nil }
+		}
+	}
+	alone := func(c *Config) { c.Quorum = QuorumNone }
+	swapped := func(t *testing.T) *node {
+		t.Helper()
+		l := newLab(t, 2)
+		l.ttl = day
+		n := l.node(t, "m2")
+		l.dns("m1", n.ip)
+		l.dns("m2", l.ip(1))
+		return n
+	}
+	t.Run("it waits", func(t *testing.T) {
+		t.Parallel()
+		n := swapped(t)
+		r := n.start(t, alone, called("m2"), limit(labTime))
+		r.sees("this node's own record", `called "m2", which is m2=`, "by its addresses it is m1=", "--self-name")
+		n.dns("m1", n.lab.ip(1))
+		n.dns("m2", n.ip)
+		if res := r.ok(); res.Name != "m2" {
+			t.Errorf("it is %s", res.Name)
+		}
+	})
+	t.Run("at the deadline", func(t *testing.T) {
+		t.Parallel()
+		n := swapped(t)
+		n.start(t, alone, called("m2"), limit(2*time.Second)).refused(exit.NotSelf, "", "m2=", "m1=", "--self-ip")
+		if got := tree(t, n.data); got != "" {
+			t.Error("something was written", got)
+		}
+	})
+	t.Run("it is told by name", func(t *testing.T) {
+		t.Parallel()
+		if res := swapped(t).start(t, alone, called("m2"), func(c *Config) { c.SelfName = "m1" }, limit(labTime)).ok(); res.Name != "m1" {
+			t.Errorf("it is %s", res.Name)
+		}
+	})
+	t.Run("it is told by address", func(t *testing.T) {
+		t.Parallel()
+		n := swapped(t)
+		res := n.start(t, alone, called("m2"), func(c *Config) { c.SelfIP = netip.MustParseAddr(n.ip) }, limit(labTime)).ok()
+		if res.Name != "m1" {
+			t.Errorf("it is %s", res.Name)
+		}
+	})
+	t.Run("it has data", func(t *testing.T) {
+		t.Parallel()
+		n := released(t)
+		if res := n.start(t, called("m2"), limit(labTime)).ok(); res.Name != "m1" || res.Action != Kept {
+			t.Errorf("%+v", res)
+		}
+	})
+	t.Run("the records are swapped while it waits for others", func(t *testing.T) {
+		t.Parallel()
+		l := newLab(t, 2)
+		n := l.node(t, "m1")
+		r := n.start(t, called("m1"), limit(labTime))
+		r.sees("m2")
+		l.dns("m1", l.ip(2))
+		l.dns("m2", n.ip)
+		time.Sleep(2 * lookAgain)
+		l.dns("m1", n.ip)
+		l.dns("m2", l.ip(2))
+		l.node(t, "m2").start(t).ok()
+		if res := r.ok(); res.Name != "m1" {
+			t.Errorf("it is %s", res.Name)
+		}
+	})
+}
+
 type counted struct {
 	discovery.Provider
 	asked chan time.Time

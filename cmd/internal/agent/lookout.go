@@ -143,6 +143,10 @@ func (a *agent) takeRecords() error {
 	if found == nil || found.Self < 0 || a.plan == nil || !isEmpty(a.disk) {
 		return nil
 	}
+	if err := a.swapped(*found); err != nil {
+		a.Log.Debug("what discovery answers now is not taken over", zap.Error(err))
+		return nil
+	}
 	plan, err := a.planFor(*found)
 	if err != nil {
 		return err

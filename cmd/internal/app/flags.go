@@ -175,7 +175,7 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 	for _, s := range c.StringSlice("dns-server") {
 		server, err := dnsServer(s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--dns-server %q is not IP or IP:port", s))
+			errs = append(errs, fmt.Errorf("--dns-server %q is not IP or IP:port: %w", s, err))
 		}
 		cfg.DNSServers = append(cfg.DNSServers, server)
 	}
@@ -229,7 +229,11 @@ func dnsServer(s string) (netip.AddrPort, error) {
 	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return netip.AddrPortFrom(addr, 53), nil
 	}
-	return netip.ParseAddrPort(s)
+	server, err := netip.ParseAddrPort(s)
+	if err == nil && server.Port() == 0 {
+		err = errors.New("port 0 is no port")
+	}
+	return server, err
 }
 
 // parseOwner reads USER[:GROUP]. Numbers need no user database, so they work

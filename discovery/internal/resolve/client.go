@@ -71,12 +71,13 @@ type Client struct {
 	local      []netip.Addr
 	log        *zap.Logger
 	told       *sync.Map // warnings that were given
+	noEDNS     *sync.Map // servers that answer only without EDNS0
 }
 
 // New is a client for the servers of env: its DNSServers, else those of its
 // ResolvConf.
 func New(env discovery.Env) *Client {
-	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log, told: &sync.Map{}}
+	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log, told: &sync.Map{}, noEDNS: &sync.Map{}}
 	if c.resolvConf == "" {
 		c.resolvConf = "/etc/resolv.conf"
 	}
@@ -96,6 +97,7 @@ type Pass struct {
 	has4, has6 bool
 	log        *zap.Logger
 	told       *sync.Map
+	noEDNS     *sync.Map
 
 	mu     sync.Mutex
 	silent map[netip.AddrPort]bool // asked last: they cost a timeout each
@@ -109,6 +111,7 @@ func (c *Client) Pass() (*Pass, error) {
 		attempts: 2,
 		log:      c.log,
 		told:     c.told,
+		noEDNS:   c.noEDNS,
 		silent:   map[netip.AddrPort]bool{},
 	}
 	if len(p.servers) == 0 {
@@ -154,7 +157,7 @@ func (p *Pass) read(path string, port uint16) error {
 	if err != nil {
 		return none(err)
 	}
-	conf, err := dns.ClientConfigFromReader(bytes.NewReader(text))
+	conf, err := dns.ClientConfigFromReader(bytes.NewReader(plainConf(text)))
 	if err != nil {
 		return none(err)
 	}
@@ -180,6 +183,22 @@ func (p *Pass) read(path string, port uint16) error {
 	return nil
 }
 
+// plainConf takes from resolv.conf what an editor on another system left in it: a
+// byte order mark, and keywords in capitals.
+func plainConf(text []byte) []byte {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	var out []byte
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimLeft(line, " \t")
+		keyword := line
+		if i := bytes.IndexAny(line, " \t"); i >= 0 {
+			keyword = line[:i]
+		}
+		out = append(append(out, bytes.ToLower(keyword)...), line[len(keyword):]...)
+	}
+	return out
+}
+
 // order is the servers in turn, those that stayed silent in this pass last.
 func (p *Pass) order() []netip.AddrPort {
 	p.mu.Lock()
@@ -199,6 +218,20 @@ func (p *Pass) setSilent(s netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent[s] = true
+}
+
+// Servers are those that are asked.
+func (p *Pass) Servers() []netip.AddrPort { return slices.Clone(p.servers) }
+
+func (p *Pass) withoutEDNS(s netip.AddrPort) bool {
+	_, there := p.noEDNS.Load(s)
+	return there
+}
+
+func (p *Pass) setWithoutEDNS(s netip.AddrPort) {
+	if _, there := p.noEDNS.LoadOrStore(s, true); !there {
+		p.log.Info("a DNS server, or something on the way to it, drops questions with EDNS0: it is asked without (dig +noedns)", zap.Stringer("server", s))
+	}
 }
 
 // tell warns of something once.

@@ -142,6 +142,9 @@ func (p *Pass) host(ctx context.Context, name string) (Host, *discovery.Error) {
 	if a.Alias == "" {
 		e.Msg = fmt.Sprintf("%s: no A/AAAA record, %s", name, e.Msg)
 	}
+	if w := answers[0]; w.Withheld {
+		e.Hints = append(e.Hints, fmt.Sprintf("%s answers like a resolver that withholds private addresses (DNS rebind protection): exempt the domain there (dnsmasq: rebind-domain-ok, unbound: private-domain), or ask the zone's own server with --dns-server", w.Server))
+	}
 	return h, e
 }
 
