@@ -73,6 +73,7 @@ type apply struct {
 	wal    *stage.Dir // holds wal/: data, or a directory in the separate wal-dir
 	done   bool
 
+	unused string // a member directory that is moved aside
 	disk   DiskID // the ID that is bound; "" for none
 	tokens tokens
 	own    []*os.File // what was staged, held open: nobody else gets its inode
@@ -101,7 +102,7 @@ func (a *apply) prepare() error {
 		a.clean,
 		a.look,
 		a.choose,
-		func() error { return clearSkeleton(a.dirs) },
+		a.clear,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -109,6 +110,18 @@ func (a *apply) prepare() error {
 		}
 	}
 	return nil
+}
+
+// clear makes room for member/.
+func (a *apply) clear() error {
+	if a.unused == "" {
+		return clearSkeleton(a.dirs)
+	}
+	aside, err := moveAside(a.dirs, a.unused)
+	if err == nil {
+		a.log.Warn(a.unused+" was made by an etcd that was started too early, and was never used: it is "+aside+" now", zap.String("from", a.unused), zap.String("to", aside))
+	}
+	return err
 }
 
 // take makes a directory where it is missing, and locks it.
@@ -135,7 +148,7 @@ func (a *apply) look() error {
 	if err := a.refuse(st); err != nil {
 		return err
 	}
-	a.tokens = fd.tokens
+	a.tokens, a.unused = fd.tokens, st.Unused
 	return nil
 }
 

@@ -337,6 +337,11 @@ func unfinished(dirs layout, fd *found) (err error) {
 		if ok, err := sound(dirs, fd, id); err != nil {
 			return err
 		} else if ok {
+			if fd.bare {
+				if _, err := moveAside(dirs, filepath.Join(dirs.data, memberDir)); err != nil {
+					return err
+				}
+			}
 			return settleBound(dirs, t, id, fd.half)
 		}
 	}

@@ -189,6 +189,12 @@ func (a *agent) notice(s *seed.State) {
 	if foreign := slices.DeleteFunc(slices.Clone(s.Foreign), func(p string) bool { return strings.HasSuffix(p, "lost+found") }); len(foreign) > 0 {
 		a.Log.Info("files that are not etcd's are left alone", zap.Strings("paths", foreign))
 	}
+	if s.LogAlone {
+		a.warn(s.DataDir + " has a whole log and no database: it is kept, and etcd makes the database anew from the log")
+	}
+	if s.Unused != "" {
+		a.warn(s.Unused + " was made by an etcd that was started too early, and was never used: it counts as empty, and is moved aside before the seed")
+	}
 	if s.RecordProblem != "" {
 		a.warn(s.RecordProblem)
 	}
@@ -242,6 +248,9 @@ func broken(s *seed.State) error {
 	if s.Misplaced {
 		return &exit.Error{Status: exit.Damaged, Reason: "misplaced", Msg: s.Reason + "; nothing was changed: is the volume mounted, and do data-dir and wal-dir name the right paths?"}
 	}
-	return &exit.Error{Status: exit.Damaged, Reason: "damaged", Msg: "data directory is not valid: " + s.Reason +
-		"; nothing was changed: keep it for a look, move it aside, then remove and re-add this member (a member that lost its log must not come back under its old ID)"}
+	advice := "; nothing was changed"
+	if s.LogLost {
+		advice += ": keep it for a look, move it aside, then remove and re-add this member (a member that lost its log must not come back under its old ID)"
+	}
+	return &exit.Error{Status: exit.Damaged, Reason: "damaged", Msg: "data directory is not valid: " + s.Reason + advice}
 }

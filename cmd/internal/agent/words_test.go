@@ -486,9 +486,12 @@ func TestStartable(t *testing.T) {
 			wantRefusal(t, err, exit.Foreign, tt.reason, tt.want)
 		})
 	}
-	torn := &seed.State{Kind: seed.Broken, Reason: "torn"}
+	torn := &seed.State{Kind: seed.Broken, Reason: "torn", LogLost: true}
 	for _, err := range []error{Startable(torn), Sound(torn)} {
 		wantRefusal(t, err, exit.Damaged, "damaged", "torn", "remove and re-add this member")
+	}
+	if err := Sound(&seed.State{Kind: seed.Broken, Reason: "proxy"}); strings.Contains(err.Error(), "remove and re-add") {
+		t.Errorf("nothing that was voted is lost: %v", err)
 	}
 	wantRefusal(t, Sound(&seed.State{Kind: seed.Broken, Reason: "torn", Misplaced: true}), exit.Damaged, "misplaced", "is the volume mounted")
 }

@@ -1,6 +1,7 @@
 package membersdb
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -64,6 +65,51 @@ func Read(path string, wait time.Duration) (*Contents, error) {
 	}
 	c.Size = size
 	return c, nil
+}
+
+// Bare tells whether the database at path is one that etcd has made and put nothing
+// into: no member, no key, no index that was applied. Its buckets need not all be
+// there.
+func Bare(path string, wait time.Duration) (bare bool, err error) {
+	f, size, err := open(path, wait)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	p, err := openPages(f, size)
+	if err == nil {
+		bare, err = p.bare()
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return bare, nil
+}
+
+// bare: every bucket is empty, but for zeros in the meta bucket.
+func (p *pageFile) bare() (bool, error) {
+	buckets := map[string][]byte{}
+	err := p.each(p.root, 0, func(el element) error {
+		if !el.bucket {
+			return fmt.Errorf("root: %q is no bucket", el.key)
+		}
+		buckets[string(el.key)] = slices.Clone(el.value)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	bare := true
+	for name, value := range buckets {
+		err := p.eachInBucket(value, func(el element) error {
+			bare = bare && name == string(schema.Meta.Name()) && !el.bucket && len(bytes.Trim(el.value, "\x00")) == 0
+			return nil
+		})
+		if err != nil {
+			return false, fmt.Errorf("bucket %q: %w", name, err)
+		}
+	}
+	return bare, nil
 }
 
 // Check visits every page of the database at path: each must be in use once or

@@ -44,6 +44,9 @@ type Log struct {
 	// Snapshots are the snapshot records that the log's commit index covers,
 	// as "term-index" in the form of a snapshot file's name (Check only).
 	Snapshots []string
+	// Members and Removed are what the committed entries make (Replay only).
+	Members []*membership.Member
+	Removed []types.ID
 }
 
 // ParseName splits a segment's name; ok is false where it is none.
@@ -83,7 +86,7 @@ func Check(dir string, names []string) (*Log, error) {
 			return nil, err
 		}
 	}
-	if err := l.body(dir, names); err != nil {
+	if err := l.body(dir, names, nil); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -190,7 +193,7 @@ func (l *Log) follow(dec wal.Decoder, path string, only bool) error {
 	return nil
 }
 
-func (l *Log) body(dir string, names []string) (err error) {
+func (l *Log) body(dir string, names []string, replayed *replay) (err error) {
 	var files []*os.File
 	defer func() {
 		for _, f := range files {
@@ -206,7 +209,7 @@ func (l *Log) body(dir string, names []string) (err error) {
 		files = append(files, f)
 		readers = append(readers, fileutil.NewFileReader(f))
 	}
-	var t track
+	t := track{replay: replayed}
 	dec := wal.NewDecoder(readers...)
 	rec := &walpb.Record{}
 	for {
@@ -244,6 +247,7 @@ type track struct {
 	snapshots []*walpb.Snapshot
 	bootstrap []*membership.Member
 	other     bool // anything but a bootstrap's records
+	replay    *replay
 }
 
 func (t *track) add(rec *walpb.Record) error {
@@ -260,6 +264,9 @@ func (t *track) add(rec *walpb.Record) error {
 		t.last, t.seen = e.GetIndex(), true
 		t.entries++
 		t.configuration(&e)
+		if t.replay != nil {
+			t.replay.add(&e)
+		}
 	case wal.StateType:
 		var s raftpb.HardState
 		if err := proto.Unmarshal(rec.GetData(), &s); err != nil {
