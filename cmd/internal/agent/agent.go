@@ -44,6 +44,9 @@ type Config struct {
 	ConfigOut  string
 	ListenSelf bool
 
+	// Pod: this is a container of Kubernetes. It is only for hints.
+	Pod bool
+
 	Log *zap.Logger
 	// OnWait, where set, is told what is being waited for. It is called from one
 	// goroutine at a time.
