@@ -54,6 +54,9 @@ type Config struct {
 	ListenSelf bool
 	Report     string // where the caller will write its report; only looked at here
 
+	// Pod: this is a container of Kubernetes. It is only for hints.
+	Pod bool
+
 	Log *zap.Logger
 	// OnWait, where set, is told what is being waited for. It is called from one
 	// goroutine at a time.

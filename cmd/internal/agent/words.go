@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
@@ -69,8 +70,11 @@ func silentWords(p *rendezvous.PeerView, url string) string {
 		return name + " and this node cannot agree on TLS (" + url + ": " + detail + "): compare cipher-suites, tls-min-version and tls-max-version"
 	case rendezvous.Trusted:
 	}
-	if p.Called {
-		detail += "; yet it calls this node, so the way there is blocked in one direction, or its address is another one now"
+	switch {
+	case p.Called || p.Heard:
+		detail += "; yet it calls this node, so the way there is blocked in one direction (a firewall there?), or its address is another one now"
+	case strings.HasPrefix(detail, rendezvous.NoAnswerWithin):
+		detail += "; does a firewall drop what is sent there?"
 	}
 	return name + " is silent (" + url + ": " + detail + ")"
 }
@@ -286,7 +290,36 @@ func (a *agent) pendingRefusal(out Outcome) *exit.Error {
 	return e
 }
 
-// hint explains waits that have a usual cause.
+// uncalledTime is how long nobody has to call before that is told: each agent asks
+// every other at least once in a few seconds.
+const uncalledTime = 5 * time.Second
+
+// uncalled says that others answer and none of them calls; "" if that is not so.
+func (a *agent) uncalled() string {
+	if a.met.IsZero() || time.Since(a.met) < uncalledTime || a.dry || a.disk == DiskFirst || a.reached() {
+		return ""
+	}
+	var answer []string
+	for i := range a.view.Peers {
+		p := &a.view.Peers[i]
+		switch {
+		case p.LeftOut:
+		case p.Heard || p.Now.Etcd():
+			return ""
+		case p.Now.Agrees() || p.Now == rendezvous.Differs:
+			answer = append(answer, p.Member.Name)
+		}
+	}
+	if len(answer) == 0 || len(a.plan.Self.PeerURLs) == 0 {
+		return ""
+	}
+	raw := a.plan.Self.PeerURLs[0]
+	u, _ := hosturl.Split(raw) // a plan's URLs have passed it
+	return fmt.Sprintf("nobody has called this node in %s, though %s can be reached from it: does a firewall on this host drop port %d, and does %s lead to this node from the others?",
+		time.Since(a.met).Round(time.Second), strings.Join(answer, ", "), u.Port, raw)
+}
+
+// hint explains waits that have a usual cause, and only where it was seen.
 func (a *agent) hint(peers []rendezvous.PeerView) string {
 	later, cut, source := len(peers) > 0, false, false
 	for i := range peers {
@@ -295,9 +328,13 @@ func (a *agent) hint(peers []rendezvous.PeerView) string {
 		source = source || strings.Contains(p.Last.Detail+p.Refused, rendezvous.ComesFrom)
 		cut = cut || strings.Contains(p.Last.Detail, "closed the connection") || strings.Contains(p.Last.Detail, "reset by peer")
 	}
+	uncalled := a.uncalled()
 	switch {
+	case uncalled != "":
+		return uncalled
 	case source:
 		return "etcd holds the address that a peer calls from against that peer's certificate: put the members' names or addresses into it, publish PTR records that it covers, or set peer-skip-client-san-verification"
+	case !a.Pod:
 	case later:
 		return "only pods after this one are silent: a StatefulSet needs podManagementPolicy: Parallel, since OrderedReady starts them only after this one is ready"
 	case cut:

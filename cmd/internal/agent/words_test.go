@@ -104,6 +104,10 @@ func TestHints(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := wordsAgent(t, tt.self, tt.names...)
 			a.sees(tt.peers)
+			if text := a.hint(Decide(a.input(false)).Peers); text != "" {
+				t.Errorf("a hint about pods, and this is none: %s", text)
+			}
+			a.Pod = true
 			out := Decide(a.input(false))
 			if out.Step != StepWait {
 				t.Fatalf("decided %q, not a wait", out.Rule)
@@ -121,6 +125,40 @@ func TestHints(t *testing.T) {
 						t.Errorf("%s does not say that %s is silent: %s", where, name, text)
 					}
 				}
+			}
+		})
+	}
+}
+
+// TestUncalled: a node that nobody calls says so, if others answer it.
+func TestUncalled(t *testing.T) {
+	waiting := rendezvous.Sighting{Kind: rendezvous.Agent, Answer: rendezvous.Answer{State: rendezvous.Waiting}}
+	etcd := rendezvous.Sighting{Kind: rendezvous.Etcd, ClusterID: "c9"}
+	for _, tt := range []struct {
+		name  string
+		peers map[string]rendezvous.Sighting
+		heard string
+		met   time.Duration
+		dry   bool
+		want  string
+	}{
+		{"both answer", map[string]rendezvous.Sighting{"b": waiting, "c": waiting}, "", time.Minute, false, "can be reached from it: does a firewall on this host drop port 2380, and does http://a.example.org:2380 lead"},
+		{"one answers", map[string]rendezvous.Sighting{"b": waiting}, "", time.Minute, false, "can be reached"},
+		{"too early", map[string]rendezvous.Sighting{"b": waiting}, "", time.Second, false, ""},
+		{"one has called", map[string]rendezvous.Sighting{"b": waiting, "c": waiting}, "c", time.Minute, false, ""},
+		{"nobody answers", nil, "", time.Minute, false, ""},
+		{"an etcd does not call", map[string]rendezvous.Sighting{"b": waiting, "c": etcd}, "", time.Minute, false, ""},
+		{"this run answers nobody", map[string]rendezvous.Sighting{"b": waiting}, "", time.Minute, true, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := wordsAgent(t, "a", "a", "b", "c")
+			a.sees(tt.peers)
+			a.met, a.dry = time.Now().Add(-tt.met), tt.dry
+			for i := range a.view.Peers {
+				a.view.Peers[i].Heard = a.view.Peers[i].Member.Name == tt.heard
+			}
+			if got := a.hint(nil); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}

@@ -130,7 +130,7 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 		Timeout: c.Duration("timeout"), ResolvConf: c.String("resolv-conf"), PluginDirs: c.StringSlice("plugin-dir"),
 		SelfName: c.String("self-name"), Interface: c.String("interface"),
 		Quorum: c.String("bootstrap-quorum"), Without: c.StringSlice("without"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"), Report: a.report,
-		Log: a.log, OnWait: a.progress.wait,
+		Log: a.log, OnWait: a.progress.wait, Pod: a.lookupEnv("KUBERNETES_SERVICE_HOST") != "",
 	}
 	if cfg.EnvFile != "" && cfg.ConfigOut == "" {
 		if err = etcd.CheckEnvFile(); err != nil {

@@ -66,6 +66,9 @@ const (
 	wakeEvery = 250 * time.Millisecond
 	// lately is how long a call of a peer that is silent counts.
 	lately = 3 * time.Second
+	// awhile is how long a call counts for the words: an agent calls at least once in
+	// that time, also where each round takes all of RoundTime.
+	awhile = 15 * time.Second
 )
 
 // refusal is why a peer's call got no answer, and when.
@@ -148,8 +151,10 @@ func (b *Barrier) view() View {
 	v := b.machine.View()
 	for i := range v.Peers {
 		at, heard := b.heard[v.Peers[i].Member.ID]
-		if r, ok := b.refused[v.Peers[i].Member.ID]; ok && b.clock()-r.at < 2*lately {
+		v.Peers[i].Heard = heard && b.clock()-at < awhile
+		if r, ok := b.refused[v.Peers[i].Member.ID]; ok && b.clock()-r.at < awhile {
 			v.Peers[i].Refused = r.why
+			v.Peers[i].Heard = true
 		}
 		v.Peers[i].Called = v.Peers[i].Now == Silent && heard && at < b.began && b.clock()-at < lately
 	}

@@ -205,6 +205,9 @@ type PeerView struct {
 	// Called: it has called this agent, and was silent when it was dialled after
 	// that.
 	Called bool
+	// Heard: it has called this agent a short while ago, if only to be refused. Who called is its own
+	// word, and an agent that answers nobody hears nobody.
+	Heard bool
 	// Refused says why its last calls got no answer, if they had a certificate that
 	// etcd would refuse. Who called is its own word: it is only for words.
 	Refused string

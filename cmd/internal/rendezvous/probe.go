@@ -20,6 +20,9 @@ import (
 // RoundTime bounds a round of probes.
 const RoundTime = 2 * time.Second
 
+// NoAnswerWithin begins the words for a peer whose host says nothing at all.
+const NoAnswerWithin = "no answer within "
+
 // DialFunc dials an address of the form host:port.
 type DialFunc func(ctx context.Context, network, addr string) (net.Conn, error)
 
@@ -211,7 +214,7 @@ func plain(err error) string {
 	text := err.Error()
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "no answer within " + RoundTime.String()
+		return NoAnswerWithin + RoundTime.String()
 	case errors.As(err, &dns):
 		return dns.Error()
 	case errors.As(err, &sys):
