@@ -4,9 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,27 +36,6 @@ func list(t *testing.T, h *lab.Host) []listed {
 	return answer.Members
 }
 
-// promoted asks etcd itself to make a host's member a voter.
-func (c *cluster) promoted(by, h *lab.Host) {
-	c.t.Helper()
-	url := fmt.Sprintf("://%s:2380", c.zone.FQDN(h))
-	c.Eventually(h.Name+" votes", 30*time.Second, func() error {
-		for _, m := range list(c.t, by) {
-			if !strings.HasSuffix(m.PeerURLs[0], url) {
-				continue
-			}
-			if !m.IsLearner {
-				return nil
-			}
-			if r := by.TryEtcdctl("member", "promote", strconv.FormatUint(m.ID, 16)); r.Status != 0 {
-				return errors.New(r.Stderr)
-			}
-			return nil
-		}
-		return errors.New("it is not listed")
-	})
-}
-
 // TestReplace: a disk is lost, and the same command with the same file brings the
 // member back under another ID.
 func TestReplace(t *testing.T) {
@@ -78,10 +54,13 @@ func TestReplace(t *testing.T) {
 			start := time.Now()
 			lost.MustRun(etcdinit, c.joinArgs("replace", "--replace-after", "0s")...)
 			lost.Etcd(version, "--config-file", "run.yaml")
-			c.promoted(c.hosts[0], lost)
+			lost.MustRun(etcdinit, "promote", "--wait", "--timeout", "30s", "--config-file", "etcd.yaml")
 			t.Logf("from the lost disk to a voter: %v", time.Since(start).Round(time.Millisecond))
 			c.Healthy(c.hosts...)
 			c.works()
+			if out := lost.MustRun(etcdinit, "promote", "--config-file", "run.yaml"); !strings.Contains(out, "votes\n") {
+				t.Errorf("a voter is promoted again: %s", out)
+			}
 			for _, m := range list(t, c.hosts[1]) {
 				for _, was := range before {
 					if m.Name == lost.Name && was.ID == m.ID {

@@ -276,24 +276,6 @@ func (c *Client) StatusOf(ctx context.Context, m Member) (s Status, err error) {
 	return Status{}, err
 }
 
-// Hash is the hash of one member's keys at a revision, and from which revision on
-// its history is compacted: hashes compare only where both are equal.
-type Hash struct {
-	Hash               uint32
-	Revision           int64 // that was hashed
-	CompactRevision    int64
-	MemberID         types.ID
-}
-
-// HashKV hashes the keys of the member at an endpoint, at a revision; 0: its own.
-func (c *Client) HashKV(ctx context.Context, endpoint string, revision int64) (Hash, error) {
-	r, err := c.v3.HashKV(ctx, endpoint, revision)
-	if err != nil {
-		return Hash{}, failure("ask "+endpoint+" for the hash of its keys", err)
-	}
-	return Hash{r.Hash, r.HashRevision, r.CompactRevision, types.ID(r.Header.GetMemberId())}, nil
-}
-
 func listOf(h *etcdserverpb.ResponseHeader, members []*etcdserverpb.Member) List {
 	l := List{ClusterID: types.ID(h.GetClusterId())}
 	for _, m := range members {

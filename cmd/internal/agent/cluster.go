@@ -43,11 +43,11 @@ const (
 
 // clusterView is what a running cluster has said, and how long that has been so.
 type clusterView struct {
-	says Running
-	list admit.List
-	mine admit.Member // the entry with this node's URLs
-	why  string       // Hindered, Denied, not Steady: in words
-	refused error     // what an attempt to come in met, until the next one
+	says    Running
+	list    admit.List
+	mine    admit.Member // the entry with this node's URLs
+	why     string       // Hindered, Denied, not Steady: in words
+	refused error        // what an attempt to come in met, until the next one
 
 	lost      types.ID      // whose disk is lost here
 	lostSince time.Duration // since boot: when all conditions were first seen

@@ -50,8 +50,8 @@ type Barrier struct {
 
 	mu      sync.Mutex
 	machine Machine
-	mute    bool                 // the directory has changed: nothing is said of it
-	hushed  bool                 // Config.Mute
+	mute    bool // the directory has changed: nothing is said of it
+	hushed  bool // Config.Mute
 	callers callers
 	called  map[ID]call          // what came since the last round began
 	heard   map[ID]time.Duration // when a peer has called

@@ -92,6 +92,22 @@ func Check(dir string, names []string) (*Log, error) {
 	return l, nil
 }
 
+// Identify reads the head of the newest segment only: an etcd may be writing to it.
+func Identify(dir string, names []string) (Identity, error) {
+	if _, err := newLog(dir, names); err != nil {
+		return Identity{}, err
+	}
+	path := filepath.Join(dir, names[len(names)-1])
+	f, err := os.Open(path) //nolint:gosec // the operator names the directory
+	if err != nil {
+		return Identity{}, err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	l := &Log{}
+	err = l.header(wal.NewDecoder(fileutil.NewFileReader(f)), path, true)
+	return l.Identity, err
+}
+
 func newLog(dir string, names []string) (*Log, error) {
 	l := &Log{}
 	var lastSeq, lastIndex uint64
