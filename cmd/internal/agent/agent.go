@@ -34,8 +34,9 @@ type Config struct {
 	PluginDirs []string
 
 	SelfIP    netip.Addr
+	SelfPort  uint16 // the port beside SelfIP in the records; 0: not told
 	SelfName  string
-	Interface string
+	Interface string // see discovery.LocalAddrs
 
 	Quorum  string   // QuorumAll or QuorumNone
 	Without []string // members that the roster leaves out

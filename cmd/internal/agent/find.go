@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -423,6 +424,7 @@ func (a *agent) env() discovery.Env {
 		PeerScheme:    scheme(e.PeerTLS.Enabled()),
 		ClientScheme:  scheme(e.ClientTLS.Enabled()),
 		PeerPorts:     a.peerPorts(),
+		MappedPorts:   a.SelfName != "" || a.SelfIP.IsValid(),
 		ClientURLs:    e.AdvertiseClients,
 		ServiceSuffix: e.DiscoverySRVName,
 		DNSServers:    a.DNSServers,
@@ -447,14 +449,24 @@ func (a *agent) env() discovery.Env {
 		}
 		env.ClientListeners = append(env.ClientListeners, discovery.Listener{Scheme: l.Scheme, Port: l.Port})
 	}
-	if a.SelfName != "" {
-		env.PeerPorts = nil // an explicit name also stands for a mapped port
-	}
 	return env
 }
 
+// peerPorts are the ports that this node's record may have: what it was told it
+// has there, else what etcd advertises, else what it listens on.
 func (a *agent) peerPorts() []uint16 {
+	if a.SelfPort != 0 {
+		return []uint16{a.SelfPort}
+	}
 	var ports []uint16
+	for _, raw := range a.Etcd.AdvertisePeerURLs {
+		if u, err := hosturl.Parse(raw); err == nil {
+			ports = append(ports, u.Port)
+		}
+	}
+	if len(ports) > 0 {
+		return ports
+	}
 	for _, l := range a.Etcd.PeerListeners() {
 		ports = append(ports, l.Port)
 	}
