@@ -86,14 +86,19 @@ func (p *provider) ports(a resolve.Answer, peers []discovery.Peer, priorities []
 			break
 		}
 	}
+	got := peers[0].Port
 	switch {
 	case hint != "":
+	case p.listens(got) && len(p.env.ClientListeners) > 0:
+		hint = "; that is the client port (listen-client-urls)"
+	case got == 1: // what some servers say where they know no port
+		hint = "; publish the peer port"
 	case p.env.MappedPorts:
 		return nil
 	default:
 		hint = "; where that port is mapped to it (docker -p, Nomad, NAT), say which member this node is: --self-name, or --self-ip with its address in the records"
 	}
-	return p.unusable(a, "SRV port %d of %s, configured peer port %s%s", peers[0].Port, peers[0].Host, strings.Join(want, " or "), hint)
+	return p.unusable(a, "SRV port %d, configured peer port %s (target %s)%s", got, strings.Join(want, " or "), peers[0].Host, hint)
 }
 
 func (p *provider) count(a resolve.Answer, peers []discovery.Peer) error {
