@@ -42,6 +42,12 @@ func LocalAddrs(which string) ([]netip.Addr, error) {
 	return c.of(hosts)
 }
 
+// CheckLocal tells whether which can be read; see LocalAddrs.
+func CheckLocal(which string) error {
+	_, err := parseChoice(which)
+	return err
+}
+
 // hostInterface is a network interface of this host.
 type hostInterface struct {
 	name  string

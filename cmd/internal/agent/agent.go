@@ -37,6 +37,8 @@ type Config struct {
 	SelfPort  uint16 // the port beside SelfIP in the records; 0: not told
 	SelfName  string
 	Interface string // see discovery.LocalAddrs
+	// WaitForSelf makes Discover wait for this node's entry, as Init does.
+	WaitForSelf bool
 
 	Quorum  string   // QuorumAll or QuorumNone
 	Without []string // members that the roster leaves out

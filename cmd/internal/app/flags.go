@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
+	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -171,6 +172,9 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 			errs = append(errs, fmt.Errorf("--dns-server %q is not IP or IP:port: %w", s, err))
 		}
 		cfg.DNSServers = append(cfg.DNSServers, server)
+	}
+	if err := discovery.CheckLocal(cfg.Interface); err != nil {
+		errs = append(errs, fmt.Errorf("--interface: %w", err))
 	}
 	if s := c.String("self-ip"); s != "" {
 		at, err := selfIP(s)
