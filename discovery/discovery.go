@@ -65,6 +65,7 @@ type Env struct {
 	PeerScheme      string           // "http" or "https", from the peer TLS configuration
 	ClientScheme    string           // the same for clients
 	PeerPorts       []uint16         // ports of listen-peer-urls (or of initial-advertise-peer-urls)
+	MappedPorts     bool             // this node was told who it is: the records' ports need not be those it listens on
 	ClientListeners []Listener       // listen-client-urls
 	ClientURLs      []string         // advertise-client-urls: where it is set, no source is asked for client URLs
 	ServiceSuffix   string           // discovery-srv-name

@@ -19,8 +19,12 @@ func normalize(peers []Peer, env Env) []Peer {
 	slices.SortFunc(out, byHost)
 	out = merge(out)
 	name(out)
-	for i := range out {
-		if len(out[i].ClientURLs) == 0 {
+	members := map[string]int{}
+	for _, p := range out {
+		members[p.Host]++
+	}
+	for i := range out { // of two on one host, nobody knows who listens where
+		if len(out[i].ClientURLs) == 0 && members[out[i].Host] == 1 {
 			out[i].ClientURLs = clientURLs(out[i].Host, env.ClientListeners)
 		}
 	}

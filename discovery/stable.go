@@ -73,9 +73,13 @@ func unstable(name string, p Peer, peers []Peer, shared int) string {
 			return "a random ID (" + l + ")"
 		}
 	}
-	for _, a := range p.Addrs { // 10.0.0.1.nip.io
-		if strings.Contains("."+name+".", "."+a.String()+".") {
-			return "its address"
+	for _, a := range p.Addrs {
+		back := strings.Split(a.String(), ".")
+		slices.Reverse(back)
+		for _, s := range []string{a.String(), strings.Join(back, ".")} { // 10.0.0.1.nip.io, static.1.0.0.10.example.com
+			if strings.Contains("."+name+".", "."+s+".") {
+				return "its address " + a.String()
+			}
 		}
 	}
 	return ""
@@ -97,7 +101,7 @@ func addressIn(label string, addrs []netip.Addr, place, domain int) string {
 	if place == 0 && isHash(label) {
 		return "a hash of its address (" + label + ")"
 	}
-	if m := regexp.MustCompile(`^(?:ip-|ec2-|host-)?(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})$`).FindStringSubmatch(label); m != nil {
+	if m := regexp.MustCompile(`^(?:ip-|ec2-)?(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})$`).FindStringSubmatch(label); m != nil {
 		octets := m[1:]
 		if !slices.ContainsFunc(octets, func(s string) bool { n, err := strconv.Atoi(s); return err != nil || n > 255 }) {
 			return "an address (" + label + ")"

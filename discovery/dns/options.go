@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
@@ -22,17 +21,8 @@ const (
 type options struct {
 	names     string
 	hashNames bool // names that change with the address are wanted
-	family    family
+	family    int  // 4 or 6, or 0 for both
 	servers   []netip.AddrPort
-}
-
-// family is 4 or 6, or 0 for both.
-type family int
-
-func (f family) filter(addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
-		return f == 4 && !a.Is4() || f == 6 && !a.Is6()
-	})
 }
 
 func readOptions(query string) (options, error) {
@@ -56,14 +46,7 @@ func readOptions(query string) (options, error) {
 				err = fmt.Errorf("%q, want allow", value)
 			}
 		case "family":
-			switch value {
-			case "4":
-				o.family = 4
-			case "6":
-				o.family = 6
-			default:
-				err = fmt.Errorf("%q, want 4 or 6", value)
-			}
+			o.family, err = resolve.Family(value)
 		case "server":
 			for _, s := range list {
 				at, serr := resolve.Server(s)

@@ -29,8 +29,8 @@ func TestOptional(t *testing.T) {
 		warn  string
 	}{
 		{"client records", zone(3, 3), isClient, "no client records: "},
-		{"AAAA", zone(3, 3), isAAAA, "AAAA records are not known"},
-		{"A", v6, isA, "its A records are not known"},
+		{"AAAA", zone(3, 3), isAAAA, "the AAAA records of"},
+		{"A", v6, isA, "the A records of"},
 	}
 	for _, tt := range tests {
 		for _, rcode := range []int{dns.RcodeRefused, dns.RcodeServerFailure, -1} {

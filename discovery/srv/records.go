@@ -64,7 +64,8 @@ func (p *provider) target(a resolve.Answer, r *dns.SRV, host string) error {
 }
 
 // ports compares with the port that this node's etcd listens on: all nodes
-// have one configuration.
+// have one configuration. A node that was told who it is may be behind another
+// port.
 func (p *provider) ports(a resolve.Answer, peers []discovery.Peer, priorities []uint16) error {
 	if len(p.env.PeerPorts) == 0 || len(peers) == 0 {
 		return nil
@@ -85,7 +86,19 @@ func (p *provider) ports(a resolve.Answer, peers []discovery.Peer, priorities []
 			break
 		}
 	}
-	return p.unusable(a, "SRV port %d, configured peer port %s%s", peers[0].Port, strings.Join(want, " or "), hint)
+	got := peers[0].Port
+	switch {
+	case hint != "":
+	case p.listens(got) && len(p.env.ClientListeners) > 0:
+		hint = "; that is the client port (listen-client-urls)"
+	case got == 1: // what some servers say where they know no port
+		hint = "; publish the peer port"
+	case p.env.MappedPorts:
+		return nil
+	default:
+		hint = "; where that port is mapped to it (docker -p, Nomad, NAT), say which member this node is: --self-name, or --self-ip with its address in the records"
+	}
+	return p.unusable(a, "SRV port %d, configured peer port %s (target %s)%s", got, strings.Join(want, " or "), peers[0].Host, hint)
 }
 
 func (p *provider) count(a resolve.Answer, peers []discovery.Peer) error {

@@ -39,7 +39,7 @@ const clientTime = time.Second
 
 // New is the discovery.Factory of
 //
-//	srv://DOMAIN[?service=LABEL][&name=SUFFIX][&server=IP[:PORT]][&client=off|LABEL][&hash-names=allow]
+//	srv://DOMAIN[?service=LABEL][&name=SUFFIX][&server=IP[:PORT]][&client=off|LABEL][&hash-names=allow][&family=4|6]
 //
 // It asks for _etcd-server-ssl._tcp.DOMAIN where peers speak TLS, else for
 // _etcd-server._tcp.DOMAIN. name, or etcd's discovery-srv-name, is appended to
@@ -87,6 +87,7 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 		}
 	}
 	p.dns = resolve.New(p.env)
+	p.dns.Only(o.family)
 	return p, nil
 }
 

@@ -34,8 +34,11 @@ type Config struct {
 	PluginDirs []string
 
 	SelfIP    netip.Addr
+	SelfPort  uint16 // the port beside SelfIP in the records; 0: not told
 	SelfName  string
-	Interface string
+	Interface string // see discovery.LocalAddrs
+	// WaitForSelf makes Discover wait for this node's entry, as Init does.
+	WaitForSelf bool
 
 	Quorum  string   // QuorumAll or QuorumNone
 	Without []string // members that the roster leaves out

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -51,7 +52,11 @@ func (a *agent) find(ctx context.Context) error {
 
 // findPlan finds the peers and says what this member's directory will hold.
 func (a *agent) findPlan(ctx context.Context) error {
-	found, err := a.findSelf(ctx)
+	provider, err := a.Registry.Open(a.Source, a.env())
+	if err != nil {
+		return err
+	}
+	found, err := a.findSelf(ctx, provider)
 	if err != nil {
 		return err
 	}
@@ -108,29 +113,28 @@ func (a *agent) adviseOn(f Found, plan *seed.Plan) {
 
 // findSelf waits for the whole peer set, then for this node's entry in it.
 // Addresses, here and in the records, may come later: that no entry is ours is
-// final at the deadline only, unless no later look can differ.
-func (a *agent) findSelf(ctx context.Context) (Found, error) {
-	provider, err := a.Registry.Open(a.Source, a.env())
-	if err != nil {
-		return Found{}, err
-	}
+// final at the deadline only, unless no later look can differ. Where only the
+// entry is missing, the peers come back too, with Self -1.
+func (a *agent) findSelf(ctx context.Context, provider discovery.Provider) (Found, error) {
 	var mismatch error // of the last whole answer
+	var last Found
 	for {
 		peers, err := a.await(ctx, provider, func() { mismatch = nil })
 		switch {
 		case err != nil && errors.Is(ctx.Err(), context.Canceled):
 			return Found{}, a.interrupted(err)
 		case err != nil && mismatch != nil && ctx.Err() != nil:
-			return Found{}, atDeadline(mismatch)
+			return last, atDeadline(mismatch)
 		case err != nil:
 			return Found{}, err
 		}
+		last = Found{Peers: peers, Self: -1}
 		found, err := a.matchNew(peers)
 		if err == nil {
 			return found, nil
 		}
 		if !a.mayPass(peers, err) {
-			return Found{}, atDeadline(err)
+			return last, atDeadline(err)
 		}
 		if mismatch == nil {
 			a.Log.Info("this node is not among the peers yet: its own addresses are looked at each second, the records are asked again", zap.String("seen", err.Error()))
@@ -140,7 +144,7 @@ func (a *agent) findSelf(ctx context.Context) (Found, error) {
 		case mismatch == nil:
 			return found, nil
 		case errors.Is(err, context.DeadlineExceeded):
-			return Found{}, atDeadline(mismatch)
+			return last, atDeadline(mismatch)
 		case err != nil:
 			return Found{}, a.interrupted(err)
 		}
@@ -423,6 +427,7 @@ func (a *agent) env() discovery.Env {
 		PeerScheme:    scheme(e.PeerTLS.Enabled()),
 		ClientScheme:  scheme(e.ClientTLS.Enabled()),
 		PeerPorts:     a.peerPorts(),
+		MappedPorts:   a.SelfName != "" || a.SelfIP.IsValid(),
 		ClientURLs:    e.AdvertiseClients,
 		ServiceSuffix: e.DiscoverySRVName,
 		DNSServers:    a.DNSServers,
@@ -447,14 +452,24 @@ func (a *agent) env() discovery.Env {
 		}
 		env.ClientListeners = append(env.ClientListeners, discovery.Listener{Scheme: l.Scheme, Port: l.Port})
 	}
-	if a.SelfName != "" {
-		env.PeerPorts = nil // an explicit name also stands for a mapped port
-	}
 	return env
 }
 
+// peerPorts are the ports that this node's record may have: what it was told it
+// has there, else what etcd advertises, else what it listens on.
 func (a *agent) peerPorts() []uint16 {
+	if a.SelfPort != 0 {
+		return []uint16{a.SelfPort}
+	}
 	var ports []uint16
+	for _, raw := range a.Etcd.AdvertisePeerURLs {
+		if u, err := hosturl.Parse(raw); err == nil {
+			ports = append(ports, u.Port)
+		}
+	}
+	if len(ports) > 0 {
+		return ports
+	}
 	for _, l := range a.Etcd.PeerListeners() {
 		ports = append(ports, l.Port)
 	}
@@ -470,7 +485,7 @@ func scheme(tls bool) string {
 
 // Discover returns the peers and this node's place in them. Where the peers
 // are known and no entry is ours, it returns both them, with Self -1, and the
-// error that says so.
+// error that says so: at once, or with Config.WaitForSelf at the deadline.
 func Discover(ctx context.Context, cfg Config) (*Found, error) {
 	a := newAgent(cfg)
 	ctx, cancel := a.deadline(ctx)
@@ -478,6 +493,13 @@ func Discover(ctx context.Context, cfg Config) (*Found, error) {
 	provider, err := a.Registry.Open(a.Source, a.env())
 	if err != nil {
 		return nil, err
+	}
+	if a.WaitForSelf {
+		found, selfErr := a.findSelf(ctx, provider)
+		if selfErr != nil && len(found.Peers) == 0 {
+			return nil, selfErr
+		}
+		return &found, selfErr
 	}
 	peers, err := a.await(ctx, provider, func() {})
 	if err != nil {

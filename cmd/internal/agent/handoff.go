@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,7 +117,7 @@ func (a *agent) handoffOf() Handoff {
 	if a.ListenSelf {
 		addr := a.narrowest(host)
 		if !addr.IsValid() {
-			a.warn("--listen-self: this member's address is not known without discovery (give --self-ip): the listen URLs stay as they are")
+			a.warn("--listen-self: this member's address is not known (without discovery, give --self-ip) or is not this host's (NAT): the listen URLs stay as they are")
 			return h
 		}
 		h.ListenPeerURLs = etcdconf.ListenSelf(a.Etcd.ListenPeerURLs, addr)
@@ -126,16 +127,20 @@ func (a *agent) handoffOf() Handoff {
 }
 
 // narrowest returns the address that --listen-self binds to: the one that made
-// the match, or the one given, or the IP of the peer URL itself.
+// the match, or the one given, or the IP of the peer URL itself; none where this
+// host does not have it, as behind NAT.
 func (a *agent) narrowest(host string) netip.Addr {
+	addr := a.SelfIP
 	if a.found != nil && a.found.Addr.IsValid() {
-		return a.found.Addr
+		addr = a.found.Addr
 	}
-	if a.SelfIP.IsValid() {
-		return a.SelfIP
+	if !addr.IsValid() {
+		var err error
+		if addr, err = netip.ParseAddr(host); err != nil {
+			return netip.Addr{}
+		}
 	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
+	if local, err := a.localAddrs(""); err == nil && !addr.IsLoopback() && !slices.Contains(local, addr) {
 		return netip.Addr{}
 	}
 	return addr

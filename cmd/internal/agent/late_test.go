@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"net/netip"
-	"net/url"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -114,8 +113,7 @@ func TestLateAddress(t *testing.T) {
 		ctx, cancel := a.deadline(t.Context())
 		defer cancel()
 		deadline, _ := ctx.Deadline()
-		a.Registry = discovery.Registry{"lab": func(*url.URL, discovery.Env) (discovery.Provider, error) { return provider, nil }}
-		if _, err := a.findSelf(ctx); err == nil {
+		if _, err := a.findSelf(ctx, provider); err == nil {
 			t.Fatal("found")
 		}
 		close(asked)
@@ -210,6 +208,31 @@ func TestSwapped(t *testing.T) {
 			t.Errorf("it is %s", res.Name)
 		}
 	})
+}
+
+// TestDiscoverWaits: only where it is told for how long.
+func TestDiscoverWaits(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1)
+	l.ttl = day
+	n := l.node(t, "m1")
+	l.dns("m1", l.ip(9))
+	for _, wait := range []bool{false, true} {
+		start := time.Now()
+		found, err := Discover(t.Context(), n.config(t, limit(2*time.Second), func(c *Config) { c.WaitForSelf = wait }))
+		if found == nil || len(found.Peers) != 1 || found.Self != -1 {
+			t.Fatalf("got %+v, %v", found, err)
+		}
+		wantRefusal(t, err, exit.NotSelf, "", "no peer has a local address")
+		if d := time.Since(start); d > time.Second != wait {
+			t.Errorf("wait: %t, it took %v", wait, d)
+		}
+	}
+	time.AfterFunc(time.Second, func() { l.dns("m1", n.ip) })
+	found, err := Discover(t.Context(), n.config(t, limit(labTime), func(c *Config) { c.WaitForSelf = true }))
+	if err != nil || found.Self != 0 {
+		t.Errorf("got %+v, %v", found, err)
+	}
 }
 
 type counted struct {

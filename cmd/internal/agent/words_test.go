@@ -748,6 +748,9 @@ func TestHandoff(t *testing.T) {
 		t.Errorf("as configured: %+v", h)
 	}
 	a.ListenSelf = true
+	a.localAddrs = func(string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("192.0.2.9")}, nil
+	}
 	for _, tt := range []struct {
 		name string
 		set  func()
@@ -761,6 +764,10 @@ func TestHandoff(t *testing.T) {
 		if h := a.handoffOf(); !slices.Equal(h.ListenPeerURLs, []string{"http://" + tt.want + ":2380"}) || len(a.warnings) > 0 {
 			t.Errorf("%s: %+v, %q", tt.name, h, a.warnings)
 		}
+	}
+	a.found, a.SelfIP = nil, netip.MustParseAddr("203.0.113.1") // NAT
+	if h := a.handoffOf(); h.ListenPeerURLs != nil || len(a.warnings) != 1 {
+		t.Errorf("not this host's: %+v, %q", h, a.warnings)
 	}
 	a.found, a.SelfIP, a.state.Self.PeerURLs = nil, netip.Addr{}, []string{"http://a.example.org:2380"}
 	if h := a.handoffOf(); h.ListenPeerURLs != nil || len(a.warnings) != 1 || !strings.Contains(a.warnings[0], "--listen-self: this member's address is not known") {

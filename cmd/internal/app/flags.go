@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
+	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -54,9 +55,9 @@ func discoveryFlags() []cli.Flag {
 		&cli.StringFlag{Name: "resolv-conf", Value: "/etc/resolv.conf", Usage: "`FILE` that names the DNS servers, read anew before each try", EnvVars: []string{"ETCDINIT_RESOLV_CONF"}, Category: groupFind},
 		pluginDirFlag(),
 		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "give up after `DURATION`; 0 = no limit", EnvVars: []string{"ETCDINIT_TIMEOUT"}, Category: groupFind},
-		&cli.StringFlag{Name: "self-ip", Usage: "this node's `IP` in the records, where it is on no interface (NAT, load balancer)", EnvVars: []string{"ETCDINIT_SELF_IP"}, Category: groupSelf},
-		&cli.StringFlag{Name: "self-name", Usage: "the member `NAME` of this node: no address is compared", EnvVars: []string{"ETCDINIT_SELF_NAME"}, Category: groupSelf},
-		&cli.StringFlag{Name: "interface", Usage: "only addresses of this network `INTERFACE` count", EnvVars: []string{"ETCDINIT_INTERFACE"}, Category: groupSelf},
+		&cli.StringFlag{Name: "self-ip", Usage: "this node's `IP[:port]` in the records, where it is on no interface (NAT, load balancer, mapped port)", EnvVars: []string{"ETCDINIT_SELF_IP"}, Category: groupSelf},
+		&cli.StringFlag{Name: "self-name", Usage: "the member `NAME` of this node: no address and no port is compared", EnvVars: []string{"ETCDINIT_SELF_NAME"}, Category: groupSelf},
+		&cli.StringFlag{Name: "interface", Usage: "only addresses of this `INTERFACE` or network count (eth0, 10.0.0.0/8); a comma for several, ! before what does not count (!10.0.0.100)", EnvVars: []string{"ETCDINIT_INTERFACE"}, Category: groupSelf},
 	}
 }
 
@@ -179,12 +180,15 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 		}
 		cfg.DNSServers = append(cfg.DNSServers, server)
 	}
+	if err := discovery.CheckLocal(cfg.Interface); err != nil {
+		errs = append(errs, fmt.Errorf("--interface: %w", err))
+	}
 	if s := c.String("self-ip"); s != "" {
-		ip, err := netip.ParseAddr(s)
+		at, err := selfIP(s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--self-ip %q is not an IP address", s))
+			errs = append(errs, err)
 		}
-		cfg.SelfIP = ip.Unmap()
+		cfg.SelfIP, cfg.SelfPort = at.Addr().Unmap(), at.Port()
 	}
 	if s := c.String("owner"); s != "" {
 		owner, err := parseOwner(s)
@@ -223,6 +227,18 @@ func sameFile(a, b string) bool {
 		return filepath.Clean(a) == filepath.Clean(b)
 	}
 	return os.SameFile(x, y) && x.Mode().IsRegular()
+}
+
+// selfIP reads IP or IP:port; port 0 says that none was given.
+func selfIP(s string) (netip.AddrPort, error) {
+	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return netip.AddrPortFrom(addr, 0), nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 {
+		return netip.AddrPort{}, fmt.Errorf("--self-ip %q is not an IP address, nor IP:port", s)
+	}
+	return at, nil
 }
 
 func dnsServer(s string) (netip.AddrPort, error) {

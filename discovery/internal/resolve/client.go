@@ -72,6 +72,21 @@ type Client struct {
 	log        *zap.Logger
 	told       *sync.Map // warnings that were given
 	noEDNS     *sync.Map // servers that answer only without EDNS0
+	family     int       // 4 or 6: no address of the other one is asked for; 0: both
+}
+
+// Only makes the client ask for addresses of one family, 4 or 6; 0: both.
+func (c *Client) Only(family int) { c.family = family }
+
+// Family reads the value of an option: 4 or 6.
+func Family(s string) (int, error) {
+	switch s {
+	case "4":
+		return 4, nil
+	case "6":
+		return 6, nil
+	}
+	return 0, fmt.Errorf("%q, want 4 or 6", s)
 }
 
 // New is a client for the servers of env: its DNSServers, else those of its
@@ -98,6 +113,7 @@ type Pass struct {
 	log        *zap.Logger
 	told       *sync.Map
 	noEDNS     *sync.Map
+	family     int
 
 	mu     sync.Mutex
 	silent map[netip.AddrPort]bool // asked last: they cost a timeout each
@@ -112,6 +128,7 @@ func (c *Client) Pass() (*Pass, error) {
 		log:      c.log,
 		told:     c.told,
 		noEDNS:   c.noEDNS,
+		family:   c.family,
 		silent:   map[netip.AddrPort]bool{},
 	}
 	if len(p.servers) == 0 {
@@ -128,8 +145,8 @@ func (c *Client) Pass() (*Pass, error) {
 	}
 	for _, a := range local {
 		if a = a.Unmap(); !a.IsLoopback() {
-			p.has4 = p.has4 || a.Is4()
-			p.has6 = p.has6 || a.Is6()
+			p.has4 = p.has4 || a.Is4() && p.wants(dns.TypeA)
+			p.has6 = p.has6 || a.Is6() && p.wants(dns.TypeAAAA)
 		}
 	}
 	return p, nil
@@ -220,6 +237,11 @@ func (p *Pass) setSilent(s netip.AddrPort) {
 	p.silent[s] = true
 }
 
+// wants tells whether addresses of a record type are asked for.
+func (p *Pass) wants(qtype uint16) bool {
+	return p.family == 0 || (p.family == 4) == (qtype == dns.TypeA)
+}
+
 // Servers are those that are asked.
 func (p *Pass) Servers() []netip.AddrPort { return slices.Clone(p.servers) }
 
@@ -235,8 +257,8 @@ func (p *Pass) setWithoutEDNS(s netip.AddrPort) {
 }
 
 // tell warns of something once.
-func (p *Pass) tell(msg string) {
-	if _, told := p.told.LoadOrStore(msg, true); !told {
+func (p *Pass) tell(what, msg string) {
+	if _, told := p.told.LoadOrStore(what, true); !told {
 		p.log.Warn(msg)
 	}
 }

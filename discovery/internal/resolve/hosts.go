@@ -97,12 +97,10 @@ func (p *Pass) host(ctx context.Context, name string) (Host, *discovery.Error) {
 		h.Addrs = []netip.Addr{ip}
 		return h, nil
 	}
-	types := [2]uint16{dns.TypeA, dns.TypeAAAA}
-	var answers [2]Answer
-	var errs [2]error
+	types := slices.DeleteFunc([]uint16{dns.TypeA, dns.TypeAAAA}, func(t uint16) bool { return !p.wants(t) })
+	answers, errs, grace := make([]Answer, len(types)), make([]error, len(types)), make([]*time.Timer, len(types))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var grace [2]*time.Timer
 	var wg sync.WaitGroup
 	for i, t := range types {
 		wg.Go(func() {
@@ -127,20 +125,24 @@ func (p *Pass) host(ctx context.Context, name string) (Host, *discovery.Error) {
 		case len(h.Addrs) == 0:
 			return h, named(name, err)
 		default:
-			p.tell(fmt.Sprintf("%s: its %s records are not known, it is taken by the others: %v", name, dns.TypeToString[types[i]], err))
+			known := named(name, err)
+			known.Hints = nil
+			p.tell(name+dns.TypeToString[types[i]], fmt.Sprintf("the %s records of %s are not known, it is taken by the others: %v", dns.TypeToString[types[i]], name, known))
 			h.TTL = max(h.TTL, time.Second) // the answer may be another one soon
 		}
 	}
 	if len(h.Addrs) > 0 {
 		return h, nil
 	}
-	a := answers[0] // both are negative; the longer one decides when asking helps
-	if answers[1].Minimum > a.Minimum {
-		a.Minimum = answers[1].Minimum
+	a := answers[0] // all are negative; the longest one decides when asking helps
+	var asked []string
+	for i, other := range answers {
+		a.Minimum = max(a.Minimum, other.Minimum)
+		asked = append(asked, dns.TypeToString[types[i]])
 	}
 	e := a.Negative()
 	if a.Alias == "" {
-		e.Msg = fmt.Sprintf("%s: no A/AAAA record, %s", name, e.Msg)
+		e.Msg = fmt.Sprintf("%s: no %s record, %s", name, strings.Join(asked, "/"), e.Msg)
 	}
 	if w := answers[0]; w.Withheld {
 		e.Hints = append(e.Hints, fmt.Sprintf("%s answers like a resolver that withholds private addresses (DNS rebind protection): exempt the domain there (dnsmasq: rebind-domain-ok, unbound: private-domain), or ask the zone's own server with --dns-server", w.Server))
@@ -196,7 +198,7 @@ func (p *Pass) Complete(a Answer, names []string) (map[string]Host, bool) {
 	}
 	for _, rr := range a.Additional {
 		h, ok := out[canonical(rr.Header().Name)]
-		if ok && rr.Header().Class == dns.ClassINET && Addr(rr).IsValid() {
+		if ok && rr.Header().Class == dns.ClassINET && Addr(rr).IsValid() && p.wants(rr.Header().Rrtype) {
 			h.add(Answer{Records: []dns.RR{rr}, TTL: seconds(rr.Header().Ttl)})
 			out[h.Name] = h
 		}
