@@ -311,6 +311,7 @@ func reasonFor(err error) Reason {
 			"certificate", "tls: ",
 		},
 		NoQuorum: {desc(rpctypes.ErrGRPCNoLeader), desc(rpctypes.ErrGRPCTimeout), desc(rpctypes.ErrGRPCLeaderChanged)},
+		Unreachable: {desc(rpctypes.ErrGRPCNotSupportedForLearner)}, // another endpoint is needed
 	} {
 		for _, known := range texts {
 			if strings.Contains(text, known) {

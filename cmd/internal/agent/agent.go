@@ -185,6 +185,13 @@ func newAgent(cfg Config) *agent {
 	return &agent{Config: cfg, told: make(map[string]bool)}
 }
 
+// configured tells what some etcd reads in another way than others.
+func (a *agent) configured() {
+	for _, w := range a.Etcd.Warnings {
+		a.warn(w)
+	}
+}
+
 // Init gives this node its data directory and writes the handoff. With dry it
 // decides and writes nothing.
 //
@@ -192,6 +199,7 @@ func newAgent(cfg Config) *agent {
 func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 	a := newAgent(cfg)
 	a.dry = dry
+	a.configured()
 	ctx, cancel := a.deadline(ctx)
 	defer cancel()
 	defer func() { err = a.leftBehind(a.close(err)) }()

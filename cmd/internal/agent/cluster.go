@@ -157,24 +157,25 @@ func (a *agent) reach() error {
 	return nil
 }
 
-// endpoints lists the client URLs of the members that run, but for this node's own.
+// endpoints lists the client URLs of the voters that run, but for this node's own: a
+// learner does not answer for the cluster.
 func (a *agent) endpoints() []string {
 	var urls []string
 	for i := range a.view.Peers {
 		for _, l := range a.view.Peers[i].Last.Members {
-			if !sameURLs(l.PeerURLs, a.plan.Self.PeerURLs) {
+			if !l.Learner && !sameURLs(l.PeerURLs, a.plan.Self.PeerURLs) {
 				urls = append(urls, l.ClientURLs...)
 			}
 		}
 	}
 	for _, m := range a.cluster.list.Members {
-		if !sameURLs(m.PeerURLs, a.plan.Self.PeerURLs) {
+		if !m.IsLearner && !sameURLs(m.PeerURLs, a.plan.Self.PeerURLs) {
 			urls = append(urls, m.ClientURLs...)
 		}
 	}
 	if a.joins() {
 		for _, m := range a.state.Members {
-			if m.ID != a.state.MemberID {
+			if !m.IsLearner && m.ID != a.state.MemberID {
 				urls = append(urls, m.ClientURLs...)
 			}
 		}

@@ -149,6 +149,8 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 	var errs []error
 	switch {
+	case cfg.Source == "" && cfg.Etcd.DiscoverySRV == "" && cfg.Etcd.File != "":
+		errs = append(errs, fmt.Errorf("no discovery source: %s has no discovery-srv; add discovery-srv: DOMAIN, or give --discovery URL", cfg.Etcd.File))
 	case cfg.Source == "" && cfg.Etcd.DiscoverySRV == "":
 		errs = append(errs, errors.New("no discovery source: give --discovery-srv DOMAIN (or discovery-srv in etcd's configuration), or --discovery URL"))
 	case cfg.Source == "":

@@ -97,11 +97,11 @@ func (c *Config) checkTLS() error {
 			if side.tls.CertFile == "" {
 				have, missing = keyFile, cert
 			}
-			return invalid(fmt.Sprintf("%s is given, but %s is not: TLS needs both", c.place(have), missing), nil)
+			return invalid(fmt.Sprintf("%s is given, but %s is not: TLS needs both", c.place(have), c.called(missing)), nil)
 		}
 		for _, u := range side.listen {
 			if secure(u) && !side.tls.Enabled() {
-				return invalid(fmt.Sprintf("%s: %q is https, but there is no %s and %s (nor %sauto-tls)", c.place(side.flag), u, cert, keyFile, side.prefix), nil)
+				return invalid(fmt.Sprintf("%s: %q is https, but there is no %s and %s (nor %s)", c.place(side.flag), u, c.called(cert), c.called(keyFile), c.called(side.prefix+"auto-tls")), nil)
 			}
 			if side.flag == "listen-peer-urls" && plain(u) && side.tls.Enabled() {
 				return invalid(fmt.Sprintf("%s: %q is http, but %s configures TLS for peers: etcd would ignore the certificate; make it https", c.place(side.flag), u, c.tlsPlace()), nil)
@@ -123,7 +123,7 @@ func (c *Config) checkAdvertisedScheme() error {
 	for _, u := range c.AdvertisePeerURLs {
 		switch {
 		case secure(u) && !c.PeerTLS.Enabled():
-			return invalid(fmt.Sprintf("%s: %q is https, but without peer-cert-file and peer-key-file the peers speak http, and with discovery-srv they are looked for under _etcd-server; make them agree", c.place("initial-advertise-peer-urls"), u), nil)
+			return invalid(fmt.Sprintf("%s: %q is https, but without %s and %s the peers speak http, and with discovery-srv they are looked for under _etcd-server; make them agree", c.place("initial-advertise-peer-urls"), u, c.called("peer-cert-file"), c.called("peer-key-file")), nil)
 		case plain(u) && c.PeerTLS.Enabled():
 			return invalid(fmt.Sprintf("%s: %q is http, but %s configures TLS for peers, and with discovery-srv they are looked for under _etcd-server-ssl; make them agree", c.place("initial-advertise-peer-urls"), u, c.tlsPlace()), nil)
 		}
