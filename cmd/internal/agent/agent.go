@@ -66,6 +66,15 @@ type Wait struct {
 	Next    time.Duration // until it looks again
 	Attempt int
 	Cause   string // why the last look was not enough
+	Rows    []WaitRow
+}
+
+// WaitRow is one peer that is waited for.
+type WaitRow struct {
+	Name, URL string
+	State     string // in a word or two
+	Why       string
+	Since     time.Time // since when it is in that state
 }
 
 // Result is what an agent did, or would do on a dry run. Its JSON form is the
@@ -123,6 +132,9 @@ type agent struct {
 	spans    []Span
 	told     map[string]bool // warnings that were given
 
+	waiting *lastWait
+	since   map[string]WaitRow // by name: what a peer was last, and since when
+
 	state    *seed.State                // the directory at the last look
 	sight    atomic.Pointer[seed.Sight] // of state; also read where peers are answered
 	disk     Disk                       // what state means
@@ -148,17 +160,37 @@ type agent struct {
 	locked   time.Time     // since when another etcdinit works in the directory
 }
 
+// lastWait is what was told last of a wait; nothing where a step was made since.
+type lastWait struct {
+	sync.Mutex
+	wait Wait
+}
+
+func (l *lastWait) forget() {
+	l.Lock()
+	defer l.Unlock()
+	l.wait = Wait{}
+}
+
+// last is what was waited for, and why.
+func (l *lastWait) last() (what, why string) {
+	l.Lock()
+	defer l.Unlock()
+	return l.wait.For, l.wait.Cause
+}
+
 func newAgent(cfg Config) *agent {
 	onWait := cfg.OnWait
-	var one sync.Mutex
+	last := &lastWait{}
 	cfg.OnWait = func(w Wait) {
-		one.Lock()
-		defer one.Unlock()
+		last.Lock()
+		defer last.Unlock()
+		last.wait = w
 		if onWait != nil {
 			onWait(w)
 		}
 	}
-	return &agent{Config: cfg, told: make(map[string]bool)}
+	return &agent{Config: cfg, told: make(map[string]bool), waiting: last, since: make(map[string]WaitRow)}
 }
 
 // Init gives this node its data directory and writes the handoff. With dry it
@@ -201,6 +233,9 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	}
 	if expired(ctx) && out.Step != StepRefuse && out.Step != StepKeep && out.Step != StepRevoke {
 		return true, a.tooLate(ctx, out.Step)
+	}
+	if out.Step != StepWait {
+		a.waiting.forget()
 	}
 	switch out.Step {
 	case StepFind:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -141,7 +142,16 @@ func (a *agent) findSelf(ctx context.Context) (Found, error) {
 }
 
 // interrupted says what a signal leaves behind.
-func (a *agent) interrupted(cause error) error { return fmt.Errorf("%w: %s", cause, a.committed()) }
+func (a *agent) interrupted(cause error) error {
+	what, why := a.waiting.last()
+	if what != "" {
+		what = " while waiting for " + what
+	}
+	if what != "" && why != "" && !strings.Contains(cause.Error(), why) {
+		what += " (" + why + ")"
+	}
+	return fmt.Errorf("%w%s: %s", cause, what, a.committed())
+}
 
 // await asks until the set is whole.
 func (a *agent) await(ctx context.Context, provider discovery.Provider) ([]discovery.Peer, error) {

@@ -209,7 +209,7 @@ func (a *app) logging(c *cli.Context) error {
 			format = "console"
 		}
 	}
-	a.progress = &progress{out: a.Err, live: a.rich(), width: width(a.Err)}
+	a.progress = &progress{out: a.Err, live: a.rich()}
 	log, err := newLogger(cmp.Or(said("log-level"), "info"), format, a.progress)
 	if err != nil {
 		return usage(err)
@@ -226,17 +226,17 @@ func isTerminal(w io.Writer) bool {
 // rich: a terminal that understands escape sequences.
 func (a *app) rich() bool { return isTerminal(a.Err) && a.lookupEnv("TERM") != "dumb" }
 
-// width is how many characters a line of the terminal has; 0: unknown.
-func width(w io.Writer) int {
+// size is that of the terminal, in characters; 0: unknown.
+func size(w io.Writer) (width, height int) {
 	f, ok := w.(*os.File)
 	if !ok {
-		return 0
+		return 0, 0
 	}
-	n, _, err := term.GetSize(int(f.Fd()))
+	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return n
+	return width, height
 }
 
 // lookupEnv reads the environment that was handed in.
