@@ -78,6 +78,9 @@ status_line() {
 	done
 }
 
+# printed: the commands of the refusal that status_line saw, a line each.
+printed() { sed -n 's/^[^{]*\({.*"level":"error".*\)$/\1/p' "$dir/status" | jq -r '.commands[]'; }
+
 # verified UNIT...: systemd-analyze verify has nothing to say.
 verified() {
 	local said
@@ -123,15 +126,15 @@ lose_disk() {
 
 # heal: what the refusal of lose_disk says, by the README's commands.
 heal() {
-	local n=${machines[1]} line flags id
-	line=$(sed -n 's/.*"msg":"\(.*\)","status":42.*/\1/p' "$dir/status")
-	on "${machines[0]}" sh -ec "$(grep -o 'etcdctl [^ ]* member remove [0-9a-f]*' <<<"$line")" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the member cannot be removed"; }
-	# "again after some seconds", says the line.
-	until_ok 30 "the new member" on "${machines[0]}" sh -ec "$(grep -o 'etcdctl [^ ]* member add [^(]*' <<<"$line")"
-	id=$(sed -n 's/^Member *\([0-9a-f]*\) added.*/\1/p' "$dir/last")
-	flags=$(grep -o -- '--name=[^ ]* --initial-advertise-peer-urls=[^ ]* --initial-cluster-state=[^ ]* --initial-cluster=[^ ,]*\(,[^ ,]*\)*' <<<"$line")
-	on "$n" env "FLAGS=${flags%,}" sh -ec "$(block $readme rejoin)" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member does not start"; }
-	until_ok 30 "the promotion" on "${machines[0]}" etcdctl --endpoints="$endpoints" member promote "$id"
+	local n=${machines[1]} commands flags
+	mapfile -t commands < <(printed)
+	[ ${#commands[@]} = 4 ] || fail "not four commands: ${commands[*]}"
+	on "${machines[0]}" timeout 60 sh -ec "${commands[0]}
+${commands[1]}" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the member cannot be removed and added"; }
+	# The third starts etcd in a shell; under systemd it is a service, whose user owns the data.
+	flags=$(grep -o -- '--initial-[^ ]*' <<<"${commands[2]}" | tr '\n' ' ')
+	on "$n" env "FLAGS=--name=etcd-2 $flags" sh -ec "$(block $readme rejoin)" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member does not start"; }
+	on "${machines[0]}" timeout 60 sh -ec "${commands[3]}" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member is not promoted"; }
 	on "$n" sh -ec "$(block $readme rejoined)" || fail "etcd.service does not start with the new member's data"
 	healthy "$1"
 }
@@ -191,11 +194,11 @@ done
 exposure etcd.service "etcd.service as it comes"
 step "Debian's etcd-server is installed and runs a cluster of one on each"
 ! every sh -ec "$(block $readme debian)" 2>/dev/null || fail "the cluster of Debian's package was taken for ours"
-for n in "${machines[@]}"; do status_line etcd 43 "$n" "host-$n" 'systemctl stop etcd && mv /var/lib/etcd/default'; done
+for n in "${machines[@]}"; do status_line etcd 43 "$n" "host-$n" '"commands":["systemctl stop etcd","mv /var/lib/etcd/default '; done
 verified etcd.service
 exposure etcd.service "(debian/etcdinit.conf)"
-advice=$(grep -o 'systemctl stop etcd && mv [^ ]* [^ ,"]*' "$dir/status")
-step "refused with 43; followed: $advice"
+advice=$(printed)
+step "refused with 43; followed: ${advice//$'\n'/; }"
 every sh -ec "$advice"
 every systemctl restart etcd || { on 11 systemctl status etcd --no-pager --full >&2; fail "etcd does not start"; }
 on 11 sh -ec "$(block $readme health)" >/dev/null 2>&1 || fail "not healthy"
