@@ -604,7 +604,25 @@ func TestCertificates(t *testing.T) {
 	second := c.hosts[1].Start(etcdinit, c.barrierArgs()...)
 	second.WaitLog("another CA", 10*time.Second) // its own certificate, at once
 	r := c.hosts[0].WantStatus(34, etcdinit, c.barrierArgs("--timeout", "5s")...)
-	wantAll(t, "the refusal", output(r), "m2 is silent", "another CA", "does not know")
+	wantAll(t, "the refusal", output(r), "m2 has a certificate that etcd refuses", "another CA", "does not know")
+}
+
+// TestSourceAddress: a wildcard certificate and no PTR records, which etcd refuses,
+// is told before anything is seeded.
+func TestSourceAddress(t *testing.T) {
+	c := newCluster(t, shape{size: 3, tls: true})
+	c.CoreDNS(c.dns, c.zone)
+	ca := c.NewCA("the CA")
+	for _, h := range c.hosts {
+		cert, key := ca.Issue([]string{"*.example.org"}, nil)
+		h.Write("pki/ca.crt", ca.PEM())
+		h.Write("pki/member.crt", cert)
+		h.Write("pki/member.key", key)
+	}
+	c.Each(c.hosts, func(h *lab.Host) {
+		r := h.WantStatus(34, etcdinit, c.barrierArgs("--timeout", "6s")...)
+		wantAll(t, "the refusal of "+h.Name, output(r), "refuses this node's certificate", "*.example.org, and the call comes from "+h.Addr4().String(), "peer-skip-client-san-verification")
+	})
 }
 
 // TestProbe: discover --probe shows what each peer is.

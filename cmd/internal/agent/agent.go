@@ -82,6 +82,15 @@ type Wait struct {
 	Next    time.Duration // until it looks again
 	Attempt int
 	Cause   string // why the last look was not enough
+	Rows    []WaitRow
+}
+
+// WaitRow is one peer that is waited for.
+type WaitRow struct {
+	Name, URL string
+	State     string // in a word or two
+	Why       string
+	Since     time.Time // since when it is in that state
 }
 
 // Result is what an agent did, or would do on a dry run. Its JSON form is the
@@ -139,6 +148,9 @@ type agent struct {
 	spans    []Span
 	told     map[string]bool // warnings that were given
 
+	waiting *lastWait
+	since   map[string]WaitRow // by name: what a peer was last, and since when
+
 	state    *seed.State                // the directory at the last look
 	sight    atomic.Pointer[seed.Sight] // of state; also read where peers are answered
 	disk     Disk                       // what state means
@@ -166,12 +178,32 @@ type agent struct {
 	checked  bool          // this node lets the run write what it has to
 }
 
+// lastWait is what was told last of a wait; nothing where a step was made since.
+type lastWait struct {
+	sync.Mutex
+	wait Wait
+}
+
+func (l *lastWait) forget() {
+	l.Lock()
+	defer l.Unlock()
+	l.wait = Wait{}
+}
+
+// last is what was waited for, and why.
+func (l *lastWait) last() (what, why string) {
+	l.Lock()
+	defer l.Unlock()
+	return l.wait.For, l.wait.Cause
+}
+
 func newAgent(cfg Config) *agent {
 	onWait := cfg.OnWait
-	var one sync.Mutex
+	last := &lastWait{}
 	cfg.OnWait = func(w Wait) {
-		one.Lock()
-		defer one.Unlock()
+		last.Lock()
+		defer last.Unlock()
+		last.wait = w
 		if onWait != nil {
 			onWait(w)
 		}
@@ -182,7 +214,7 @@ func newAgent(cfg Config) *agent {
 	if cfg.hostname == nil {
 		cfg.hostname = os.Hostname
 	}
-	return &agent{Config: cfg, told: make(map[string]bool)}
+	return &agent{Config: cfg, told: make(map[string]bool), waiting: last, since: make(map[string]WaitRow)}
 }
 
 // configured tells what some etcd reads in another way than others.
@@ -244,6 +276,9 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	}
 	if expired(ctx) && out.Step != StepRefuse && out.Step != StepKeep && out.Step != StepRevoke {
 		return true, a.tooLate(ctx, out.Step)
+	}
+	if out.Step != StepWait {
+		a.waiting.forget()
 	}
 	switch out.Step {
 	case StepFind:

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -202,7 +203,16 @@ func atDeadline(err error) error {
 }
 
 // interrupted says what a signal leaves behind.
-func (a *agent) interrupted(cause error) error { return fmt.Errorf("%w: %s", cause, a.committed()) }
+func (a *agent) interrupted(cause error) error {
+	what, why := a.waiting.last()
+	if what != "" {
+		what = " while waiting for " + what
+	}
+	if what != "" && why != "" && !strings.Contains(cause.Error(), why) {
+		what += " (" + why + ")"
+	}
+	return fmt.Errorf("%w%s: %s", cause, what, a.committed())
+}
 
 // await asks until the set is whole; short is called after each answer that is not.
 func (a *agent) await(ctx context.Context, provider discovery.Provider, short func()) ([]discovery.Peer, error) {

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -32,7 +31,7 @@ func (a *agent) observe(ctx context.Context) error {
 	cancel()
 	switch {
 	case ctx.Err() != nil && !expired(ctx):
-		return fmt.Errorf("%w while waiting for the other members: %s", context.Cause(ctx), a.committed())
+		return a.over(ctx)
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the time is up: a round that was cut off says nothing
 	}

@@ -90,7 +90,11 @@ func asExit(err error) *exit.Error {
 
 // over is how a wait ends that was interrupted.
 func (a *agent) over(ctx context.Context) error {
-	return fmt.Errorf("%w while waiting for the other members: %s", context.Cause(ctx), a.committed())
+	why := ""
+	if _, cause := a.waiting.last(); cause != "" {
+		why = " (" + cause + ")"
+	}
+	return fmt.Errorf("%w while waiting for the other members%s: %s", context.Cause(ctx), why, a.committed())
 }
 
 // tooLate is how a run ends whose time ran out before a step.

@@ -52,7 +52,7 @@ func (a *agent) wait(ctx context.Context, out Outcome) error {
 	a.pause = min(max(2*a.pause, minPause), maxPause)
 	d := a.pause + rand.N(a.pause/2+1) //nolint:gosec // spreads the agents, no secret
 	a.pending()
-	a.tellWait(ctx, d, Wait{For: a.awaited(out), Cause: a.why(out)})
+	a.tellWait(ctx, d, Wait{For: a.awaited(out), Cause: a.why(out), Rows: a.rows(out)})
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	a.cluster.says.Asked = false

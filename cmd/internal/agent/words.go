@@ -25,6 +25,29 @@ func (a *agent) awaited(out Outcome) string {
 	return fmt.Sprintf("%d of %d members ready, awaiting %s", ready, len(a.plan.Members), strings.Join(list, ", "))
 }
 
+// rows are the peers that are waited for, one by one.
+func (a *agent) rows(out Outcome) []WaitRow {
+	list := make([]WaitRow, 0, len(out.Peers))
+	for i := range out.Peers {
+		p := &out.Peers[i]
+		row := WaitRow{Name: p.Member.Name, URL: p.Last.URL, State: p.Word(), Why: p.Last.Detail}
+		if row.URL == "" {
+			row.URL = strings.Join(p.Member.PeerURLs, ",")
+		}
+		if row.Why == "" || p.Refused != "" {
+			row.Why = strings.TrimPrefix(a.words(p), row.Name+" ")
+		}
+		was, ok := a.since[row.Name]
+		if !ok || was.State != row.State {
+			was = WaitRow{State: row.State, Since: time.Now()}
+			a.since[row.Name] = was
+		}
+		row.Since = was.Since
+		list = append(list, row)
+	}
+	return list
+}
+
 // why says what keeps the run waiting, peer by peer.
 func (a *agent) why(out Outcome) string {
 	if text := a.joinWhy(out); text != "" {
@@ -315,8 +338,8 @@ func (a *agent) uncalled() string {
 	}
 	raw := a.plan.Self.PeerURLs[0]
 	u, _ := hosturl.Split(raw) // a plan's URLs have passed it
-	return fmt.Sprintf("nobody has called this node in %s, though %s can be reached from it: does a firewall on this host drop port %d, and does %s lead to this node from the others?",
-		time.Since(a.met).Round(time.Second), strings.Join(answer, ", "), u.Port, raw)
+	return fmt.Sprintf("nobody calls this node, though %s can be reached from it: does a firewall on this host drop port %d, and does %s lead to this node from the others?",
+		strings.Join(answer, ", "), u.Port, raw)
 }
 
 // hint explains waits that have a usual cause, and only where it was seen.

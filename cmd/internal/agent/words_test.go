@@ -130,6 +130,35 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// TestRows: each peer that is missing has a row, which says since when it is so.
+func TestRows(t *testing.T) {
+	a := wordsAgent(t, "a", "a", "b", "c")
+	look := func(peers map[string]rendezvous.Sighting) map[string]WaitRow {
+		a.sees(peers)
+		rows := map[string]WaitRow{}
+		for _, r := range a.rows(Decide(a.input(false))) {
+			rows[r.Name] = r
+		}
+		return rows
+	}
+	refused := rendezvous.Sighting{Detail: "connection refused"}
+	first := look(map[string]rendezvous.Sighting{"b": refused, "c": {Trust: rendezvous.BadCert, Detail: "it is for d"}})
+	if r := first["b"]; r.URL != "http://b.example.org:2380" || r.State != "silent" || r.Why != "connection refused" || r.Since.IsZero() {
+		t.Errorf("b: %+v", r)
+	}
+	if r := first["c"]; r.State != "bad certificate" || r.Why != "it is for d" {
+		t.Errorf("c: %+v", r)
+	}
+	time.Sleep(2 * time.Millisecond)
+	second := look(map[string]rendezvous.Sighting{"b": {Detail: "no route to host"}, "c": refused})
+	if !second["b"].Since.Equal(first["b"].Since) || second["b"].Why != "no route to host" {
+		t.Errorf("b is silent since %v, and was since %v", second["b"].Since, first["b"].Since)
+	}
+	if !second["c"].Since.After(first["c"].Since) {
+		t.Error("c has changed, and its time has not")
+	}
+}
+
 // TestUncalled: a node that nobody calls says so, if others answer it.
 func TestUncalled(t *testing.T) {
 	waiting := rendezvous.Sighting{Kind: rendezvous.Agent, Answer: rendezvous.Answer{State: rendezvous.Waiting}}

@@ -159,7 +159,7 @@ func logFlags(level, format string) []cli.Flag {
 	}
 	return []cli.Flag{
 		flag("log-level", "debug, info, warn or error (default: info)", level),
-		flag("log-format", "console or json (default: console on a terminal, else json)", format),
+		flag("log-format", "console or json (default: json for init and exec where they are not on a terminal, else console)", format),
 	}
 }
 
@@ -171,6 +171,14 @@ func (a *app) commands(list ...*cli.Command) []*cli.Command {
 			for _, each := range slices.Concat(c.Subcommands, []*cli.Command{c}) {
 				each.Flags = append(each.Flags, logFlags("", "")...)
 				each.Before = a.logging
+				for _, f := range each.Flags {
+					if yes, ok := f.(*cli.BoolFlag); ok {
+						yes.DisableDefaultText = true // that one is not set needs no words
+					}
+				}
+				if each.Action != nil {
+					a.shortHelp(each)
+				}
 			}
 		}
 		c.HideHelpCommand = len(c.Subcommands) == 0
@@ -204,18 +212,31 @@ func (a *app) logging(c *cli.Context) error {
 	}
 	format := said("log-format")
 	if format == "" {
-		format = "json"
-		if isTerminal(a.Err) {
-			format = "console"
+		format = "console"
+		if forMachines(c) && !isTerminal(a.Err) {
+			format = "json"
 		}
 	}
-	a.progress = &progress{out: a.Err, live: a.rich(), width: width(a.Err)}
+	a.progress = &progress{out: a.Err, live: a.rich()}
 	log, err := newLogger(cmp.Or(said("log-level"), "info"), format, a.progress)
 	if err != nil {
 		return usage(err)
 	}
 	a.log, a.progress.log, a.json = log, log, format == "json"
 	return nil
+}
+
+// forMachines says whether a command's lines end in a log, where it is not run
+// from a terminal: a listing is asked for by a person, or by a script that reads
+// standard output.
+func forMachines(c *cli.Context) bool {
+	names := []string{c.Args().First()} // before the command is known
+	for _, at := range c.Lineage() {
+		if at.Command != nil {
+			names = append(names, at.Command.Name)
+		}
+	}
+	return slices.Contains(names, "init") || slices.Contains(names, "exec")
 }
 
 func isTerminal(w io.Writer) bool {
@@ -226,17 +247,17 @@ func isTerminal(w io.Writer) bool {
 // rich: a terminal that understands escape sequences.
 func (a *app) rich() bool { return isTerminal(a.Err) && a.lookupEnv("TERM") != "dumb" }
 
-// width is how many characters a line of the terminal has; 0: unknown.
-func width(w io.Writer) int {
+// size is that of the terminal, in characters; 0: unknown.
+func size(w io.Writer) (width, height int) {
 	f, ok := w.(*os.File)
 	if !ok {
-		return 0
+		return 0, 0
 	}
-	n, _, err := term.GetSize(int(f.Fd()))
+	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return n
+	return width, height
 }
 
 // lookupEnv reads the environment that was handed in.

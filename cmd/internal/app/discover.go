@@ -100,7 +100,7 @@ func (a *app) probe(ctx context.Context, cfg agent.Config, asJSON bool) error {
 	peers := make([]probed, 0, len(view.Peers))
 	for i := range view.Peers {
 		p := &view.Peers[i]
-		peers = append(peers, probed{Name: p.Member.Name, ID: string(p.Member.ID), State: p.Now.String(), URL: p.Last.URL, Detail: agent.Seen(p)})
+		peers = append(peers, probed{Name: p.Member.Name, ID: string(p.Member.ID), State: p.Word(), URL: p.Last.URL, Detail: agent.Seen(p)})
 	}
 	if asJSON {
 		return a.printJSON(peers)

@@ -31,7 +31,7 @@ func TestReadmeFlags(t *testing.T) {
 	if !ok {
 		t.Fatalf("README.md has no line %q", flagsEnd)
 	}
-	want := flagTable(t)
+	want := readmeTable(t)
 	if string(got) == want {
 		return
 	}
@@ -45,7 +45,7 @@ func TestReadmeFlags(t *testing.T) {
 	}
 }
 
-func flagTable(t *testing.T) string {
+func readmeTable(t *testing.T) string {
 	t.Helper()
 	var etcd, ours strings.Builder
 	seen := map[string]bool{}
@@ -61,7 +61,7 @@ func flagTable(t *testing.T) string {
 		for _, f := range flags {
 			name := f.Names()[0]
 			doc, ok := f.(cli.DocGenerationFlag)
-			if !ok || name == "help" || i < len(lists) && seen[name] {
+			if !ok || name == "help" || name == helpAll || i < len(lists) && seen[name] {
 				continue
 			}
 			seen[name] = true
