@@ -351,6 +351,11 @@ func TestEveryRefusalHasWords(t *testing.T) {
 		a.Without = []string{"x"}
 		a.sees(map[string]rendezvous.Sighting{"b": {Kind: rendezvous.Etcd, ClusterID: "c9", Members: []rendezvous.Listed{{ID: "b", Name: "b"}}}})
 		a.view.Roster = roster
+		a.cluster.why = "it does not answer"
+		a.view.SelfLast = rendezvous.Sighting{Addr: "192.0.2.9:2380", Answer: rendezvous.Answer{State: rendezvous.Waiting}}
+		if r.rule == RuleTwin {
+			a.view.Self = rendezvous.Double
+		}
 		out := Outcome{Step: StepRefuse, Rule: r.rule, Status: r.status, Peers: a.view.Peers[:1]}
 		var err error
 		if r.step == StepRevoke {
