@@ -78,6 +78,12 @@ func TestWithheld(t *testing.T) {
 				opt.Option = append(opt.Option, &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeBlocked})
 			}
 		}, true},
+		{"a resolver, no SOA, and the other family fails", func(m *dns.Msg) {
+			m.Authoritative, m.RecursionAvailable, m.Ns = false, true, nil
+			if m.Question[0].Qtype == dns.TypeAAAA {
+				m.Rcode = dns.RcodeRefused
+			}
+		}, true},
 		{"no such name", func(m *dns.Msg) {
 			m.Authoritative, m.RecursionAvailable, m.Ns, m.Rcode = false, true, nil, dns.RcodeNameError
 		}, false},

@@ -123,7 +123,14 @@ func (p *Pass) host(ctx context.Context, name string) (Host, *discovery.Error) {
 		switch {
 		case err == nil:
 		case len(h.Addrs) == 0:
-			return h, named(name, err)
+			e := named(name, err)
+			for j, a := range answers {
+				if errs[j] == nil { // the other family has nothing, which alone says little
+					e.Msg += "; " + a.Said()
+				}
+			}
+			e.Hints = append(slices.Clone(e.Hints), withheldHints(answers)...)
+			return h, e
 		default:
 			known := named(name, err)
 			known.Hints = nil
@@ -144,10 +151,18 @@ func (p *Pass) host(ctx context.Context, name string) (Host, *discovery.Error) {
 	if a.Alias == "" {
 		e.Msg = fmt.Sprintf("%s: no %s record, %s", name, strings.Join(asked, "/"), e.Msg)
 	}
-	if w := answers[0]; w.Withheld {
-		e.Hints = append(e.Hints, fmt.Sprintf("%s answers like a resolver that withholds private addresses (DNS rebind protection): exempt the domain there (dnsmasq: rebind-domain-ok, unbound: private-domain), or ask the zone's own server with --dns-server", w.Server))
-	}
+	e.Hints = append(e.Hints, withheldHints(answers)...)
 	return h, e
+}
+
+// withheldHints say what to do about a resolver that hides the addresses that are
+// asked for. Most private addresses are IPv4's, but not all.
+func withheldHints(answers []Answer) []string {
+	i := slices.IndexFunc(answers, func(a Answer) bool { return a.Withheld })
+	if i < 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s answers like a resolver that withholds private addresses (DNS rebind protection): exempt the domain there (dnsmasq: rebind-domain-ok, unbound: private-domain), or ask the zone's own server with --dns-server", answers[i].Server)}
 }
 
 func named(name string, err error) *discovery.Error {
