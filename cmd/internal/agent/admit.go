@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -126,9 +128,11 @@ func (a *agent) giveUp(ctx context.Context, out Outcome) error {
 
 // joinRefusal is refuse for what is about a running cluster.
 func (a *agent) joinRefusal(out Outcome) *exit.Error {
-	c := &a.cluster
-	dir, me := a.Etcd.DataDir, a.plan.Self.Name
-	urls := strings.Join(a.plan.Self.PeerURLs, ",")
+	c, dir := &a.cluster, a.Etcd.DataDir
+	if out.Rule == RuleUnmarked { // nothing is known of any member yet
+		return &exit.Error{Reason: "no-mark", Msg: fmt.Sprintf("refusing to seed %s: it is empty, and has no file %s (--require-mark): is the volume mounted?", dir, a.RequireMark)}
+	}
+	me, urls := a.plan.Self.Name, strings.Join(a.plan.Self.PeerURLs, ",")
 	runs := fmt.Sprintf("cluster %s runs (%d members, asked at %s)", c.list.ClusterID, len(c.list.Members), strings.Join(c.at, ","))
 	fail := func(reason, format string, args ...any) *exit.Error {
 		return &exit.Error{Reason: reason, Msg: fmt.Sprintf(format, args...)}
@@ -227,6 +231,8 @@ func (a *agent) readdition(out Outcome) []string {
 // where the decision was about something else.
 func (a *agent) joinWhy(out Outcome) string {
 	switch out.Rule {
+	case RuleUnmarked:
+		return a.Etcd.DataDir + " is empty, and has no file " + a.RequireMark + " (--require-mark): is the volume mounted?"
 	case RuleHindered, RuleJoinHindered, RuleUnsteady, RuleUnripe, RuleSeveral:
 		return a.cluster.why
 	case RuleJoinWait:
@@ -238,6 +244,8 @@ func (a *agent) joinWhy(out Outcome) string {
 // joinAwaited is the short form, for the progress line.
 func (a *agent) joinAwaited(out Outcome) string {
 	switch out.Rule {
+	case RuleUnmarked:
+		return "the volume"
 	case RuleTwin:
 		return "another run of this member to end"
 	case RuleHindered, RuleJoinHindered, RuleSeveral:
@@ -250,4 +258,14 @@ func (a *agent) joinAwaited(out Outcome) string {
 		return "a running cluster"
 	}
 	return ""
+}
+
+// unmarked reports whether the root of the data directory lacks the file that
+// --require-mark names.
+func (a *agent) unmarked() bool {
+	if a.RequireMark == "" {
+		return false
+	}
+	_, err := os.Stat(filepath.Join(a.Etcd.DataDir, a.RequireMark))
+	return err != nil
 }

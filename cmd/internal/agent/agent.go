@@ -52,6 +52,10 @@ type Config struct {
 	// reaches a host where discovery found it.
 	Admit func(endpoints []string, dial rendezvous.DialFunc) (Cluster, error)
 
+	// Again are the commands that start this run and etcd again, for a refusal's
+	// way out; none where that happens by itself.
+	Again []string
+
 	EnvFile    string // where the handoff goes; empty: nowhere
 	ConfigOut  string
 	ListenSelf bool
@@ -102,6 +106,7 @@ type Result struct {
 	MemberID  string        `json:"memberID"`
 	DiskID    seed.DiskID   `json:"diskID,omitempty"`
 	Name      string        `json:"name"`
+	Learner   bool          `json:"learner,omitempty"`
 	DataDir   string        `json:"dataDir"`
 	WALDir    string        `json:"walDir,omitempty"`
 	EnvFile   string        `json:"envFile,omitempty"`
@@ -328,7 +333,7 @@ func (a *agent) hushed(step func() error) error {
 // input is what is known, for the decision.
 func (a *agent) input(expired bool) Input {
 	in := Input{
-		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Running: a.cluster.says, Expired: expired,
+		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Running: a.cluster.says, Expired: expired, Unmarked: a.unmarked(),
 		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing", IfRunning: a.IfRunning},
 	}
 	if a.plan != nil {

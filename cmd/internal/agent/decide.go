@@ -77,6 +77,9 @@ type Input struct {
 	// Members is how many members the plan has; 0 while it is not known.
 	Members int
 	Policy  Policy
+	// Unmarked: the root of the data directory lacks the file that --require-mark
+	// names: the volume may not be there yet.
+	Unmarked bool
 	// Asked: View is of a round that was made since the last step.
 	Asked bool
 	View  rendezvous.View
@@ -166,6 +169,7 @@ const (
 	RuleUnstarted    Rule = "my cluster runs and waits for me"
 	RuleOtherRuns    Rule = "pending, another cluster runs"
 	RulePendingWait  Rule = "pending, some are missing"
+	RuleUnmarked     Rule = "no mark"
 	RuleExisting     Rule = "existing"
 	RulePlan         Rule = "plan not known"
 	RuleNone         Rule = "nobody asked"
@@ -337,6 +341,10 @@ func emptyRows() []row {
 	existing := func(in *Input) bool { return in.Policy.Existing }
 	joins := func(in *Input) bool { return in.Policy.IfRunning == Join || in.Policy.IfRunning == Replace }
 	return slices.Concat([]row{
+		{
+			rule: RuleUnmarked, disk: "empty, and without the file that `--require-mark` names", peers: "not asked", out: "wait: the volume may come late",
+			when: both(empty, func(in *Input) bool { return in.Unmarked }), step: StepWait, status: exit.Unsafe,
+		},
 		{
 			rule: RuleExisting, disk: "empty", peers: "not asked: `initial-cluster-state: existing`, and no `--if-running`", out: "never a fresh seed",
 			when: both(both(empty, existing), not(joins)), step: StepRefuse, status: exit.Unsafe,

@@ -272,6 +272,8 @@ func (e *expectation) unbound() (Step, exit.Status, Rule) {
 		most = max(most, twice[s.Disk])
 	}
 	switch {
+	case in.Unmarked:
+		return e.wait(42, RuleUnmarked)
 	case in.Policy.Existing && in.Policy.IfRunning == "":
 		return StepRefuse, 42, RuleExisting
 	case in.Members == 0:
@@ -413,7 +415,7 @@ func wholeProduct() *product {
 }
 
 func (p *product) size() int {
-	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * len(p.running) * 2 * 2 * 5 * int(DiskDamaged+1)
+	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * len(p.running) * 6 * 2 * 2 * 5 * int(DiskDamaged+1)
 }
 
 func (p *product) at(n int) *Input {
@@ -431,6 +433,7 @@ func (p *product) at(n int) *Input {
 	in.View = rendezvous.View{Plan: plan, Disk: "da", Roster: p.rosters[digit(len(p.rosters))], Self: o.standing, Peers: []rendezvous.PeerView{b, c}}
 	in.Members = p.members[digit(len(p.members))]
 	in.Running = p.running[digit(len(p.running))]
+	in.Unmarked = digit(6) == 0
 	if in.Members < 3 {
 		in.View.Peers = nil
 	}

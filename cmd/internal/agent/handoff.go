@@ -60,6 +60,7 @@ func (a *agent) outcome() *Result {
 		r.DiskID = s.Record.DiskID
 	}
 	r.ClusterID, r.MemberID, r.Name, r.Members = s.ClusterID.String(), s.MemberID.String(), s.Self.Name, s.Members
+	r.Learner = s.Self.IsLearner
 	r.Message = string(r.Action) + " " + r.Name + " (ID " + r.MemberID + ") of cluster " + r.ClusterID + " in " + r.DataDir
 	switch {
 	case a.foreseen == WouldWait:

@@ -10,7 +10,7 @@ import (
 
 // writes reports whether a step writes to the directory.
 func (s Step) writes() bool {
-	return s == StepPrepare || s == StepCommit || s == StepSeedAlone || s == StepRelease
+	return s == StepPrepare || s == StepCommit || s == StepSeedAlone || s == StepAdmit || s == StepRelease
 }
 
 // writable holds what this run will write against what this node lets it write. It

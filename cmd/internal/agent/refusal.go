@@ -45,7 +45,7 @@ func (a *agent) refuse(out Outcome) *exit.Error {
 			"a member whose data are gone must be removed (etcdctl member remove) and added again (etcdctl member add --learner)"}
 	case RuleRunning, RuleOwnEtcd:
 		return a.running(out)
-	case RuleTwin, RuleDenied, RuleHindered, RuleSeveral, RuleNewVoter, RuleLost, RuleStrangers, RuleOld, RuleFew, RuleUnsteady, RuleUnripe,
+	case RuleUnmarked, RuleTwin, RuleDenied, RuleHindered, RuleSeveral, RuleNewVoter, RuleLost, RuleStrangers, RuleOld, RuleFew, RuleUnsteady, RuleUnripe,
 		RuleLearnerRuns, RuleLearnerRefuse, RuleUnlisted, RuleToJoin, RuleJoinDenied, RuleJoinHindered, RuleJoinStarted, RuleLocalhost, RuleUnreached, RuleJoinWait:
 		return a.joinRefusal(out)
 	case RuleCopied:
@@ -204,13 +204,13 @@ func (a *agent) running(out Outcome) *exit.Error {
 		a.Etcd.DataDir, last.Version, last.ClusterID, len(last.Members), at(peers))}
 	switch {
 	case mine >= 0:
-		e.Msg += fmt.Sprintf("it lists %s, so the data of %s are gone, and an empty member under its old ID can destroy acknowledged writes: remove and re-add this member", strings.Join(a.plan.Self.PeerURLs, ","), a.plan.Self.Name)
+		e.Msg += fmt.Sprintf("it lists %s, so the data of %s are gone, and an empty member under its old ID can destroy acknowledged writes: remove it and add it as a learner, which the next start takes up (or let --if-running=replace do that)", strings.Join(a.plan.Self.PeerURLs, ","), a.plan.Self.Name)
 		e.Commands = a.replacement(peers)
 	case len(last.Members) == 0:
 		e.Msg += "it does not list its members yet: if it lists " + a.plan.Self.Name + ", remove and re-add this member"
 		e.Commands = a.replacement(peers)
 	default:
-		e.Msg += fmt.Sprintf("it does not list %s, where this node plans a cluster of %d members: a running cluster grows by member add, as a learner first", strings.Join(a.plan.Self.PeerURLs, ","), len(a.plan.Members))
+		e.Msg += fmt.Sprintf("it does not list %s, where this node plans a cluster of %d members: add it as a learner, which the next start takes up (or let --if-running=join do that)", strings.Join(a.plan.Self.PeerURLs, ","), len(a.plan.Members))
 		e.Commands = a.addition(peers)
 	}
 	if a.disk == DiskPrepared {

@@ -572,7 +572,7 @@ func TestStartable(t *testing.T) {
 func TestCommands(t *testing.T) {
 	a := wordsAgent(t, "a", "a", "b", "c")
 	a.Etcd.ListenPeerURLs, a.Etcd.ListenClientURLs = []string{"http://0.0.0.0:2380"}, []string{"http://0.0.0.0:2379"}
-	a.Etcd.WALDir = "/wal"
+	a.Etcd.WALDir, a.Again = "/wal", []string{"systemctl restart etcd.service"}
 	etcd := rendezvous.Sighting{Kind: rendezvous.Etcd, ClusterID: "c9", Members: []rendezvous.Listed{
 		{ID: "b", Name: "b", PeerURLs: []string{"http://b.example.org:2380"}, ClientURLs: []string{"http://b.example.org:2379"}},
 		{ID: "5", Name: "a", PeerURLs: a.plan.Self.PeerURLs, ClientURLs: []string{"http://a.example.org:2379"}},
@@ -585,17 +585,8 @@ func TestCommands(t *testing.T) {
 	ctl := "etcdctl --endpoints=http://b.example.org:2379"
 	if len(got) != 4 || !strings.Contains(got[0], ctl+" member remove 5") ||
 		!strings.Contains(got[1], ctl+" member add a --learner --peer-urls=http://a.example.org:2380") ||
-		!strings.Contains(got[3], ctl+" member promote") {
+		got[2] != "systemctl restart etcd.service" || got[3] != "etcdinit promote --wait --data-dir "+a.Etcd.DataDir+" --wal-dir /wal" {
 		t.Errorf("commands:\n%s", strings.Join(got, "\n"))
-	}
-	for _, w := range []string{
-		"etcd --name=a --data-dir=" + a.Etcd.DataDir + " --initial-cluster-state=existing --initial-cluster=b=http://b.example.org:2380,a=http://a.example.org:2380 ",
-		"--initial-advertise-peer-urls=http://a.example.org:2380 ", "--listen-peer-urls=http://0.0.0.0:2380 ", "--listen-client-urls=http://0.0.0.0:2379 ",
-		"--advertise-client-urls=http://a.example.org:2379 ", "--wal-dir=/wal &",
-	} {
-		if len(got) > 2 && !strings.Contains(got[2], w) {
-			t.Errorf("no %q in %s", w, got[2])
-		}
 	}
 	if strings.Contains(strings.Join(got, " "), "cert") {
 		t.Errorf("certificates without TLS:\n%s", strings.Join(got, "\n"))
@@ -606,8 +597,14 @@ func TestCommands(t *testing.T) {
 	if len(got) != 3 || !strings.Contains(got[0], ctl+" --cacert=/ca.pem --cert=/c.pem --key=/c.key member add") {
 		t.Errorf("commands:\n%s", strings.Join(got, "\n"))
 	}
-	if want := " --peer-cert-file=/p.pem --peer-key-file=/p.key --cert-file=/c.pem --key-file=/c.key --trusted-ca-file=/ca.pem --client-cert-auth &"; len(got) > 1 && !strings.HasSuffix(got[1], want) {
-		t.Errorf("no %q in %s", want, got[1])
+	a.Pod, a.Again = true, nil
+	if got = a.addition(peers); len(got) != 2 || !strings.Contains(got[1], " member promote $(") {
+		t.Errorf("commands in a pod:\n%s", strings.Join(got, "\n"))
+	}
+	a.Etcd.File = "/etc/etcd.yaml"
+	a.Pod = false
+	if got = a.addition(peers); got[len(got)-1] != "etcdinit promote --wait --config-file /etc/etcd.yaml" {
+		t.Errorf("commands with a configuration file:\n%s", strings.Join(got, "\n"))
 	}
 	// An etcd that has not published itself gives no endpoint: this node's own
 	// ports are taken.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -36,6 +37,7 @@ type IO struct {
 // app is one run of the program.
 type app struct {
 	IO
+	args     []string // the command line, with the program's base name
 	log      *zap.Logger
 	json     bool   // log as JSON lines
 	unknown  string // a command that help was asked of and that does not exist
@@ -47,8 +49,9 @@ type app struct {
 // Run runs one command line to its end and returns the exit status.
 func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 	a := &app{
-		IO:  world,
-		log: zap.NewNop(),
+		IO:   world,
+		args: slices.Clone(args),
+		log:  zap.NewNop(),
 		registry: discovery.Registry{
 			"srv":    srv.New,
 			"dns":    dns.New,
@@ -58,6 +61,9 @@ func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 			"https":  http.New,
 			"exec":   execplugin.New,
 		},
+	}
+	if len(args) > 0 {
+		a.args[0] = filepath.Base(args[0])
 	}
 	defer func() {
 		if bug := recover(); bug != nil {
