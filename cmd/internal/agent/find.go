@@ -206,7 +206,7 @@ func (a *agent) findContradiction(ctx context.Context) error {
 				continue
 			}
 		}
-		a.records, a.other = RecordsOther, a.foreign(c, plan)
+		a.records, a.other = RecordsOther, a.foreign(c, plan, found.Peer())
 		return nil
 	}
 }
@@ -289,6 +289,13 @@ func (a *agent) match(peers []discovery.Peer) (Found, error) {
 	}
 	a.Log.Debug("looking for this node among the peers", zap.Stringers("local", local.Addrs), zap.String("interface", a.Interface))
 	i, err := discovery.MatchSelf(peers, local)
+	if err != nil && local.Name == "" && !isEmpty(a.disk) {
+		// Where there are data, the name in them counts, not the configuration's.
+		local.NameHint = ""
+		if other, oerr := discovery.MatchSelf(peers, local); oerr == nil {
+			i, err = other, nil
+		}
+	}
 	if err != nil {
 		return Found{}, err
 	}

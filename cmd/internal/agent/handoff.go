@@ -159,6 +159,9 @@ func (a *agent) clientURLs(host string) []string {
 // no reason to refuse: a running cluster owns its membership.
 func (a *agent) differences(c seed.Comparison, plan *seed.Plan) {
 	self := a.state.Self
+	if self.Name != c.Wanted.Name && (a.Etcd.Name == "" || a.Etcd.Name == self.Name) {
+		a.warn(fmt.Sprintf("the records call this member %s, its data call it %s: the stored name is used", c.Wanted.Name, self.Name))
+	}
 	if self.IsLearner {
 		return
 	}
