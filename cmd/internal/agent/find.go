@@ -82,8 +82,12 @@ func (a *agent) spec(f Found) seed.Spec {
 		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(),
 		Self: f.Peer().Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
 	}
-	for _, p := range f.Peers {
-		spec.Members = append(spec.Members, seed.Member{Name: p.Name, PeerURLs: p.PeerURLs, ClientURLs: p.ClientURLs})
+	for i, p := range f.Peers {
+		m := seed.Member{Name: p.Name, PeerURLs: p.PeerURLs, ClientURLs: p.ClientURLs}
+		if i == f.Self && len(a.Etcd.AdvertiseClients) > 0 {
+			m.ClientURLs = a.Etcd.AdvertiseClients
+		}
+		spec.Members = append(spec.Members, m)
 	}
 	return spec
 }

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -104,15 +106,12 @@ func (a *agent) handOver(r *Result) error {
 
 func (a *agent) handoffOf() Handoff {
 	self := a.state.Self
-	h := Handoff{Name: self.Name, AdvertisePeerURLs: self.PeerURLs, AdvertiseClientURLs: self.ClientURLs}
+	h := Handoff{Name: self.Name, AdvertisePeerURLs: self.PeerURLs}
 	host := ""
 	if len(self.PeerURLs) > 0 {
 		host = hosturl.Host(self.PeerURLs[0])
 	}
-	if len(h.AdvertiseClientURLs) == 0 {
-		// A member that stock etcd bootstrapped and that never published.
-		h.AdvertiseClientURLs = a.clientURLs(host)
-	}
+	h.AdvertiseClientURLs = a.advertised(host)
 	if a.ListenSelf {
 		addr := a.narrowest(host)
 		if !addr.IsValid() {
@@ -139,6 +138,37 @@ func (a *agent) narrowest(host string) netip.Addr {
 		return netip.Addr{}
 	}
 	return addr
+}
+
+// advertised are the client URLs that etcd is started with. They are no identity:
+// what the configuration says comes first, then what discovery says now, or, where it
+// is silent, the stored ones as far as they fit what etcd listens on now.
+func (a *agent) advertised(host string) []string {
+	if len(a.Etcd.AdvertiseClients) > 0 {
+		return a.Etcd.AdvertiseClients
+	}
+	if a.found != nil && a.found.Self >= 0 && len(a.found.Peer().ClientURLs) > 0 {
+		return a.found.Peer().ClientURLs
+	}
+	now := a.clientURLs(host)
+	if stored := a.state.Self.ClientURLs; len(stored) > 0 && (len(now) == 0 || a.fits(stored, host)) {
+		return stored
+	}
+	return now
+}
+
+// fits tells whether stored client URLs can be those of what etcd listens on now: by
+// their scheme, and by their port where they have the member's own host. Of another
+// host, a port may be mapped.
+func (a *agent) fits(stored []string, host string) bool {
+	for _, u := range stored {
+		if !slices.ContainsFunc(a.Etcd.ClientListeners(), func(l etcdconf.Listener) bool {
+			return !l.Unix() && strings.HasPrefix(u, l.Scheme+"://") && (hosturl.Host(u) != host || strings.HasSuffix(u, ":"+strconv.Itoa(int(l.Port))))
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *agent) clientURLs(host string) []string {
@@ -170,7 +200,7 @@ func (a *agent) differences(c seed.Comparison, plan *seed.Plan) {
 			len(a.state.Members), len(plan.Members), memberDiff(c)))
 		return
 	}
-	stored := etcdconf.Stored{Name: self.Name, PeerURLs: self.PeerURLs, ClientURLs: self.ClientURLs, Members: confPeers(a.state.Members)}
+	stored := etcdconf.Stored{Name: self.Name, PeerURLs: self.PeerURLs, Members: confPeers(a.state.Members)}
 	for _, d := range a.Etcd.Differences(stored) {
 		a.warn(d.String())
 	}
