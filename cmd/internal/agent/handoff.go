@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
+	"github.com/etcdinit/etcdinit/internal/access"
 	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/seed"
 )
@@ -238,6 +240,9 @@ func (a *agent) modeOfConfig() os.FileMode {
 // symbolic link stays one, and what is no regular file (/dev/stdout, a pipe) is
 // written to, never replaced.
 func writeFile(path string, data []byte, mode os.FileMode) error {
+	if err := access.Planted(path); err != nil {
+		return err
+	}
 	switch info, err := os.Stat(path); {
 	case err == nil && info.IsDir():
 		return &os.PathError{Op: "write", Path: path, Err: errors.New("is a directory, want the name of a file")}
@@ -282,14 +287,34 @@ func writeInPlace(path string, data []byte) error {
 }
 
 // WriteReport puts the JSON report where it was asked for. A termination log
-// is a file that is mounted in place, so it is written, not renamed.
+// is a file that is mounted in place, so it is written, not renamed. A new one can be
+// read by all, whatever the umask.
 func WriteReport(path string, data []byte) error {
-	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the supervisor reads it
+	err := access.Planted(path)
 	if err == nil {
-		err = os.WriteFile(path, data, 0o644) //nolint:gosec // as above
+		err = os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the supervisor reads it
+	}
+	if err == nil {
+		err = writeReport(path, data)
 	}
 	if err != nil {
 		return &exit.Error{Status: exit.Write, Reason: "report", Msg: "write the report (--report)", Err: err}
 	}
 	return nil
+}
+
+func writeReport(path string, data []byte) error {
+	_, err := os.Stat(path)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // the supervisor reads it
+	if err != nil {
+		return err
+	}
+	if isNew {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	return errors.Join(err, f.Close())
 }
