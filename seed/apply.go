@@ -357,6 +357,8 @@ func (a *apply) explain(err error) error {
 		msg += fmt.Sprintf(": %s cannot be written by uid %d, gid %d", describe(path), os.Geteuid(), os.Getegid())
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		msg += ": no space (or quota) left for two WAL segments of 64 MB and the database: use a larger volume"
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.ENOLCK):
+		msg += ": the file system of " + path + " has no file locks, and etcd does not start without: use another volume (NFS: mount it without nolock)"
 	}
 	return &Error{Kind: Write, Msg: msg, Err: err}
 }

@@ -27,6 +27,9 @@ func Dir(path string) error {
 // opened and written to. Otherwise, a regular file is replaced by a new one, which
 // needs its directory.
 func File(path string, inPlace bool) error {
+	if err := Planted(path); err != nil {
+		return err
+	}
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && info.IsDir():
@@ -40,6 +43,25 @@ func File(path string, inPlace bool) error {
 		path = target
 	}
 	return Dir(filepath.Dir(path))
+}
+
+// Planted refuses a symbolic link at path that somebody else can have put there: in a
+// directory where everybody may make files (sticky or not), a link counts only if it
+// is this user's or the directory's owner's. Linux has a sysctl for it, which need not
+// be on (protected_symlinks).
+func Planted(path string) error {
+	link, err := os.Lstat(path)
+	if err != nil || link.Mode()&fs.ModeSymlink == 0 {
+		return nil //nolint:nilerr // what is not there is no link
+	}
+	dir, err := os.Stat(filepath.Dir(path))
+	if err != nil || dir.Mode().Perm()&0o002 == 0 {
+		return err
+	}
+	if trusted(link, dir) {
+		return nil
+	}
+	return &os.PathError{Op: "write", Path: path, Err: errors.New("is a symbolic link that somebody else has put into a directory where everybody may write; it is not followed")}
 }
 
 // nearest is path or its nearest parent that is there.

@@ -3,7 +3,9 @@
 package access
 
 import (
+	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,4 +20,11 @@ func writable(path string, dir bool) error {
 		return &os.PathError{Op: "write", Path: path, Err: err}
 	}
 	return nil
+}
+
+// trusted: the link's owner is this user, or the owner of the directory that it is in.
+func trusted(link, dir fs.FileInfo) bool {
+	l, ok := link.Sys().(*syscall.Stat_t)
+	d, also := dir.Sys().(*syscall.Stat_t)
+	return ok && also && (int(l.Uid) == os.Geteuid() || l.Uid == d.Uid)
 }

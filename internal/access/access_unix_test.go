@@ -70,3 +70,38 @@ func TestNoRight(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanted: a link of somebody else in a directory where everybody may write is
+// not followed, whatever the sysctl says.
+func TestPlanted(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root gives links away")
+	}
+	for _, tt := range []struct {
+		name        string
+		mode        fs.FileMode
+		owner       int
+		wantRefusal bool
+	}{
+		{"sticky, another's", 0o777 | fs.ModeSticky, 1234, true},
+		{"open to all, another's", 0o777, 1234, true},
+		{"sticky, own", 0o777 | fs.ModeSticky, 0, false},
+		{"not open, another's", 0o755, 1234, false},
+	} {
+		dir := t.TempDir()
+		link := filepath.Join(dir, "out")
+		if err := os.Symlink(filepath.Join(t.TempDir(), "target"), link); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Lchown(link, tt.owner, tt.owner); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := Planted(link); (err != nil) != tt.wantRefusal {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}

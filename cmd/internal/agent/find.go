@@ -93,8 +93,12 @@ func (a *agent) spec(f Found) seed.Spec {
 		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(),
 		Self: f.Peer().Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
 	}
-	for _, p := range f.Peers {
-		spec.Members = append(spec.Members, seed.Member{Name: p.Name, PeerURLs: p.PeerURLs, ClientURLs: p.ClientURLs})
+	for i, p := range f.Peers {
+		m := seed.Member{Name: p.Name, PeerURLs: p.PeerURLs, ClientURLs: p.ClientURLs}
+		if i == f.Self && len(a.Etcd.AdvertiseClients) > 0 {
+			m.ClientURLs = a.Etcd.AdvertiseClients
+		}
+		spec.Members = append(spec.Members, m)
 	}
 	return spec
 }
@@ -273,7 +277,7 @@ func (a *agent) findContradiction(ctx context.Context) error {
 			a.differences(c, plan)
 			return nil
 		}
-		a.other = a.foreign(c, plan)
+		a.other = a.foreign(c, plan, found.Peer())
 		ttl, now := discovery.MaxTTL(found.Peers), time.Now()
 		if final.IsZero() {
 			final = now.Add(max(ttl, minRecheck))
@@ -392,6 +396,13 @@ func (a *agent) match(peers []discovery.Peer) (Found, error) {
 	}
 	a.Log.Debug("looking for this node among the peers", zap.Stringers("local", local.Addrs), zap.String("interface", a.Interface))
 	i, err := discovery.MatchSelf(peers, local)
+	if err != nil && local.Name == "" && !isEmpty(a.disk) {
+		// Where there are data, the name in them counts, not the configuration's.
+		local.NameHint = ""
+		if other, oerr := discovery.MatchSelf(peers, local); oerr == nil {
+			i, err = other, nil
+		}
+	}
 	if err != nil {
 		return Found{}, err
 	}

@@ -3,11 +3,15 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
+	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -147,7 +151,7 @@ func (a *agent) otherToken() *exit.Error {
 }
 
 // foreign is the refusal for another member's data.
-func (a *agent) foreign(c seed.Comparison, plan *seed.Plan) error {
+func (a *agent) foreign(c seed.Comparison, plan *seed.Plan, record discovery.Peer) error {
 	s := a.state
 	if s.PackageDefault {
 		return a.packageDefault(len(plan.Members))
@@ -158,6 +162,14 @@ func (a *agent) foreign(c seed.Comparison, plan *seed.Plan) error {
 		Msg: fmt.Sprintf("volume %s belongs to %s at %s of cluster %s, this node is %s at %s: nothing was changed; ",
 			a.Etcd.DataDir, describe(c.StoredSelf.Name, s.MemberID), strings.Join(c.StoredSelf.PeerURLs, ","), s.ClusterID, describe(c.Wanted.Name, plan.MemberID), wanted),
 	}
+	if addressOf(c.StoredSelf.PeerURLs, record) {
+		e.Reason = "address-stored"
+		e.Msg += "the data have this node's address where the records have its name: while etcd still runs as it did before, tell the cluster the name"
+		e.Commands = []string{
+			a.etcdctl([]rendezvous.PeerView{{Last: rendezvous.Sighting{URL: c.StoredSelf.PeerURLs[0]}}}) + " member update " + s.MemberID.String() + " --peer-urls=" + wanted,
+		}
+		return e
+	}
 	if c.StoredSelf.Name == c.Wanted.Name {
 		e.Msg += "if this member's address has changed, tell the running cluster: etcdctl member update " + s.MemberID.String() + " --peer-urls=" + wanted +
 			"; if the volume (PVC) is left from an earlier cluster, use a fresh one"
@@ -165,6 +177,17 @@ func (a *agent) foreign(c seed.Comparison, plan *seed.Plan) error {
 		e.Msg += "attach the volume (PVC) of " + c.Wanted.Name + ", or give this node the address of " + c.StoredSelf.Name
 	}
 	return e
+}
+
+// addressOf: the stored URLs are an address of this node's record, at its port.
+func addressOf(stored []string, record discovery.Peer) bool {
+	for _, u := range stored {
+		addr, err := netip.ParseAddr(hosturl.Host(u))
+		if err != nil || !slices.Contains(record.Addrs, addr.Unmap()) || !strings.HasSuffix(u, ":"+strconv.Itoa(int(record.Port))) {
+			return false
+		}
+	}
+	return len(stored) > 0
 }
 
 // copied is the refusal for data of a member that runs elsewhere.

@@ -904,3 +904,40 @@ func TestOtherwise(t *testing.T) {
 		t.Errorf("warnings %q", a.warnings)
 	}
 }
+
+// TestAdvertisedClients: client URLs come from the configuration, then from discovery
+// and what etcd listens on now, then from the data.
+func TestAdvertisedClients(t *testing.T) {
+	t.Parallel()
+	tls := []etcdconf.Flag{etcdFlag("cert-file", "c"), etcdFlag("key-file", "k")}
+	for _, tt := range []struct {
+		name   string
+		flags  []etcdconf.Flag
+		found  []string
+		stored []string
+		want   string
+	}{
+		{"the configuration", []etcdconf.Flag{etcdFlag("advertise-client-urls", "http://lb.example.org:80")}, []string{"http://m1.example.org:2379"}, []string{"http://m1.example.org:2379"}, "http://lb.example.org:80"},
+		{"discovery", nil, []string{"http://m1.example.org:12379"}, []string{"http://m1.example.org:2379"}, "http://m1.example.org:12379"},
+		{"silent, as stored", nil, nil, []string{"http://m1.example.org:2379"}, "http://m1.example.org:2379"},
+		{"silent, another name stored", nil, nil, []string{"http://public.example.org:32379"}, "http://public.example.org:32379"},
+		{"silent, another port now", []etcdconf.Flag{etcdFlag("listen-client-urls", "http://0.0.0.0:4001")}, nil, []string{"http://m1.example.org:2379"}, "http://m1.example.org:4001"},
+		{"silent, TLS now", append([]etcdconf.Flag{etcdFlag("listen-client-urls", "https://0.0.0.0:2379")}, tls...), nil, []string{"http://public.example.org:2379"}, "https://m1.example.org:2379"},
+		{"nothing stored", nil, nil, nil, "http://m1.example.org:2379"},
+		{"a socket alone", []etcdconf.Flag{etcdFlag("listen-client-urls", "unix://localhost:1")}, nil, []string{"http://m1.example.org:2379"}, "http://m1.example.org:2379"},
+	} {
+		flags := append([]etcdconf.Flag{etcdFlag("data-dir", "/d"), etcdFlag("listen-client-urls", "http://0.0.0.0:2379")}, tt.flags...)
+		etcd, err := etcdconf.Load("", flags, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newAgent(Config{Etcd: etcd})
+		a.state = &seed.State{Self: &seed.Member{Name: "m1", PeerURLs: []string{"http://m1.example.org:2380"}, ClientURLs: tt.stored}}
+		if tt.found != nil {
+			a.found = &Found{Peers: []discovery.Peer{{ClientURLs: tt.found}}}
+		}
+		if got := strings.Join(a.handoffOf().AdvertiseClientURLs, ","); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}

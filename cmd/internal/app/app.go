@@ -32,6 +32,7 @@ type IO struct {
 	Out, Err io.Writer
 	Environ  []string
 	Version  string // what the linker was given; "" is what the build information says
+	Revision string // the same for the commit
 }
 
 // app is one run of the program.
@@ -73,7 +74,7 @@ func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 	}()
 	err := a.cli().RunContext(ctx, args)
 	if err == nil && a.unknown != "" {
-		err = usage(fmt.Errorf("no such command: %s; see etcdinit --help", a.unknown))
+		err = usage(fmt.Errorf("no such command: %s%s; see etcdinit --help", a.unknown, a.meantCommand(a.unknown)))
 	}
 	a.progress.clear()
 	status = exit.Of(err)
@@ -125,7 +126,7 @@ with no bootstrap flag and all nodes boot at once.
 
 Flags with etcd's names mean what they mean to etcd, ETCD_* variables too.
 Everything else has an ETCDINIT_* variable.`,
-		Version:              readVersions(a.Version).Version,
+		Version:              readVersions(a.Version, a.Revision).Version,
 		EnableBashCompletion: true,
 		Writer:               a.Out,
 		ErrWriter:            a.Err,
@@ -136,7 +137,7 @@ Everything else has an ETCDINIT_* variable.`,
 		CommandNotFound:      func(_ *cli.Context, name string) { a.unknown = name },
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return usage(fmt.Errorf("no such command: %s; see etcdinit --help", c.Args().First()))
+				return usage(fmt.Errorf("no such command: %s%s; see etcdinit --help", c.Args().First(), a.meantCommand(c.Args().First())))
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -189,7 +190,7 @@ func (a *app) commands(list ...*cli.Command) []*cli.Command {
 		}
 		c.HideHelpCommand = len(c.Subcommands) == 0
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
-			return usage(fmt.Errorf("%w; see etcdinit %s --help", err, c.Name))
+			return usage(fmt.Errorf("%w%s; see etcdinit %s --help", err, meantFlag(err, c), c.Name))
 		}
 		if c.Action == nil {
 			continue

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -102,7 +103,13 @@ func (a *app) runVerify(c *cli.Context) error {
 		}
 	}
 	a.progress.clear()
-	return a.printState(state, asJSON)
+	if err := a.printState(state, asJSON); err != nil {
+		return err
+	}
+	if state.Kind == seed.Empty {
+		return &exit.Error{Status: exit.Damaged, Reason: "empty", Msg: "nothing to verify: " + state.DataDir + " holds no member's data, and etcd must not be started on it; is the volume mounted? etcdinit init seeds a new member"}
+	}
+	return nil
 }
 
 // printState prints a State for a person or a machine.

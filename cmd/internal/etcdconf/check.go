@@ -175,8 +175,9 @@ func (c *Config) exampleListen() string {
 }
 
 // CheckAdvertise refuses configured advertise URLs that say something else
-// than discovery does. Absent ones are filled in at the handoff. Client URLs
-// that discovery does not know are not compared.
+// than discovery does. Absent ones are filled in at the handoff. Client URLs are no
+// identity, so the configuration decides: only localhost is refused, which no other
+// member's clients can use.
 func (c *Config) CheckAdvertise(size int, peerURLs, clientURLs []string) error {
 	if err := c.checkAdvertise("initial-advertise-peer-urls", size, c.AdvertisePeerURLs, peerURLs); err != nil {
 		return err
@@ -198,7 +199,7 @@ func (c *Config) checkAdvertise(flag string, size int, configured, discovered []
 			return invalid(fmt.Sprintf("%s is %q, which no other of the %d members can use; %s: take the key away, and it is filled in", c.place(flag), value, size, says), nil)
 		}
 	}
-	if len(discovered) == 0 {
+	if len(discovered) == 0 || flag == "advertise-client-urls" {
 		return nil
 	}
 	return invalid(fmt.Sprintf("%s is %q, but %s: take the key away, and it is filled in, or correct the records", c.place(flag), value, says), nil)

@@ -27,7 +27,7 @@ func TestCheckAdvertise(t *testing.T) {
 		{"another host", "initial-advertise-peer-urls: http://etcd-9.example.com:2380", 3, peers, clients, []string{"FILE:5: initial-advertise-peer-urls", "etcd-9", "etcd-0"}},
 		{"another port", "initial-advertise-peer-urls: http://etcd-0.example.com:2390", 3, peers, clients, []string{"2390", "2380"}},
 		{"one too many", "initial-advertise-peer-urls: http://etcd-0.example.com:2380,http://10.0.0.1:2380", 3, peers, clients, []string{"10.0.0.1"}},
-		{"another host for clients", "advertise-client-urls: http://lb.example.com:2379", 3, peers, clients, []string{"lb.example.com"}},
+		{"another host for clients", "advertise-client-urls: http://lb.example.com:2379", 3, peers, clients, nil},
 		{"clients unknown to discovery", "advertise-client-urls: http://lb.example.com:2379", 3, peers, nil, nil},
 		{"all on loopback", "initial-advertise-peer-urls: http://127.0.0.1:2380", 3, local, nil, nil},
 		{"localhost alone, discovery elsewhere", "initial-advertise-peer-urls: http://localhost:2380", 1, peers, clients, []string{"localhost", "etcd-0"}},
@@ -207,7 +207,7 @@ func TestCheckInitialAlone(t *testing.T) {
 // in silence.
 func TestDifferences(t *testing.T) {
 	stored := Stored{
-		Name: "a", PeerURLs: []string{"http://a.example.org:2380"}, ClientURLs: []string{"http://a.example.org:2379"},
+		Name: "a", PeerURLs: []string{"http://a.example.org:2380"},
 		Members:  []Peer{{"a", []string{"http://a.example.org:2380"}}, {"b", []string{"http://b.example.org:2380"}}},
 		MemberID: "1f", ComputedID: "1f",
 	}
@@ -221,7 +221,7 @@ func TestDifferences(t *testing.T) {
 		{"token", "", "2e", []string{"initial-cluster-token t1"}},
 		{"ID that follows from nothing", "", "", nil},
 		{"extra member", "initial-cluster: a=http://a.example.org:2380,b=http://b.example.org:2380,c=http://c.example.org:2380\n", "1f", []string{"initial-cluster a=http://a.example.org:2380,b=http://b.example.org:2380,c=http://c.example.org:2380"}},
-		{"name and urls", "name: b\ninitial-advertise-peer-urls: http://b.example.org:2380\nadvertise-client-urls: http://b.example.org:2379\n", "1f", []string{"name b", "initial-advertise-peer-urls http://b.example.org:2380", "advertise-client-urls http://b.example.org:2379"}},
+		{"name and urls", "name: b\ninitial-advertise-peer-urls: http://b.example.org:2380\nadvertise-client-urls: http://b.example.org:2379\n", "1f", []string{"name b", "initial-advertise-peer-urls http://b.example.org:2380"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -82,7 +82,7 @@ func parseFile(path string, data []byte) (*document, error) {
 	if err != nil {
 		return nil, d.yamlError(err)
 	}
-	if err := d.flatten("", text); err != nil {
+	if err = d.flatten("", text); err != nil {
 		return nil, d.yamlError(err)
 	}
 	err = d.checkKeys()
