@@ -34,7 +34,7 @@ func (a *app) joinConfig(c *cli.Context, cfg *agent.Config) error {
 	if cfg.RequireMark != "" && filepath.Base(cfg.RequireMark) != cfg.RequireMark {
 		errs = append(errs, fmt.Errorf("--require-mark %q is the name of a file in the data directory, without a path", cfg.RequireMark))
 	}
-	access, err := a.access(cfg.Etcd)
+	access, err := a.access(c, cfg.Etcd)
 	errs = append(errs, err)
 	cfg.Admit = func(endpoints []string, dial rendezvous.DialFunc) (agent.Cluster, error) {
 		access.Dial = dial
@@ -46,10 +46,13 @@ func (a *app) joinConfig(c *cli.Context, cfg *agent.Config) error {
 	return nil
 }
 
-// access is how the client ports of a running cluster are reached: by ETCDINIT_*,
-// then by what etcdctl is told in ETCDCTL_*, then by etcd's own client TLS section.
-func (a *app) access(etcd *etcdconf.Config) (admit.Access, error) {
+// access is how the client ports of a running cluster are reached: by the command's
+// own flags, where it has them, by ETCDINIT_*, then by what etcdctl is told in ETCDCTL_*, then by etcd's own client TLS section.
+func (a *app) access(c *cli.Context, etcd *etcdconf.Config) (admit.Access, error) {
 	env := func(name string) string {
+		if flag := c.String(strings.ToLower(name)); flag != "" {
+			return flag
+		}
 		for _, prefix := range []string{"ETCDINIT_", "ETCDCTL_"} {
 			for _, entry := range a.Environ {
 				if value, ok := strings.CutPrefix(entry, prefix+name+"="); ok && value != "" {

@@ -32,6 +32,10 @@ learner was removed, its disk stays as it is.`,
 			&cli.BoolFlag{Name: "no-verify", Usage: "do not compare the keys with another member's"},
 			&cli.DurationFlag{Name: "timeout", Usage: "with --wait: give up after `DURATION`; 0 = no limit", Value: 0},
 			&cli.StringSliceFlag{Name: "endpoints", Usage: "client `URL`s of members, beside those that the data directory knows", EnvVars: []string{"ETCDINIT_ENDPOINTS", "ETCDCTL_ENDPOINTS"}},
+			&cli.StringFlag{Name: "cacert", Usage: "the CA `FILE` of the client ports (default: etcd's own)", EnvVars: []string{"ETCDINIT_CACERT"}},
+			&cli.StringFlag{Name: "cert", Usage: "the client certificate `FILE` (default: etcd's own)", EnvVars: []string{"ETCDINIT_CERT"}},
+			&cli.StringFlag{Name: "key", Usage: "its key `FILE`", EnvVars: []string{"ETCDINIT_KEY"}},
+			&cli.StringFlag{Name: "user", Usage: "`NAME:PASSWORD`, where auth is on", EnvVars: []string{"ETCDINIT_USER"}},
 			outputFlag(),
 		}),
 		Action: a.runPromote,
@@ -47,7 +51,7 @@ func (a *app) runPromote(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	access, err := a.access(etcd)
+	access, err := a.access(c, etcd)
 	if err != nil {
 		return usage(err)
 	}
