@@ -310,7 +310,7 @@ func reasonFor(err error) Reason {
 			desc(rpctypes.ErrGRPCUserEmpty), desc(rpctypes.ErrGRPCAuthFailed), desc(rpctypes.ErrGRPCPermissionDenied), desc(rpctypes.ErrGRPCInvalidAuthToken),
 			"certificate", "tls: ",
 		},
-		NoQuorum: {desc(rpctypes.ErrGRPCNoLeader), desc(rpctypes.ErrGRPCTimeout), desc(rpctypes.ErrGRPCLeaderChanged)},
+		NoQuorum:    {desc(rpctypes.ErrGRPCNoLeader), desc(rpctypes.ErrGRPCTimeout), desc(rpctypes.ErrGRPCLeaderChanged)},
 		Unreachable: {desc(rpctypes.ErrGRPCNotSupportedForLearner)}, // another endpoint is needed
 	} {
 		for _, known := range texts {

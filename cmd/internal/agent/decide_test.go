@@ -404,18 +404,35 @@ type product struct {
 	rosters  []birth.Roster
 	members  []int
 	running  []Running
+	unmarked []bool
 }
 
+// wholeProduct is about births.
 func wholeProduct() *product {
 	return &product{
 		peers: peerStates(), owns: owns(), policies: policies(),
 		rosters: []birth.Roster{nil, rosterFrom("da", "db", "dc"), rosterFrom("da", "db", ""), rosterFrom("da", "db", "db")},
-		members: []int{3, 1, 0}, running: runnings(),
+		members: []int{3, 1, 0}, running: []Running{{}}, unmarked: []bool{false},
+	}
+}
+
+// joinProduct is about a cluster that runs: with it each thing that it can say meets
+// each policy and each directory, and the peers and the own URL are few.
+func joinProduct() *product {
+	var few []rendezvous.PeerView
+	for _, v := range peerStates() {
+		if v.Now == rendezvous.Silent && !v.LeftOut && !v.Bound || v.Now == rendezvous.Runs && !v.Agreed && !v.Bound || v.Now == rendezvous.IsReleased && v.Bound {
+			few = append(few, v)
+		}
+	}
+	return &product{
+		peers: few, owns: []own{{rendezvous.Mine, false}, {rendezvous.Double, false}, {rendezvous.Runs, false}}, policies: policies(),
+		rosters: []birth.Roster{nil}, members: []int{3, 1, 0}, running: runnings(), unmarked: []bool{false, false, false, true},
 	}
 }
 
 func (p *product) size() int {
-	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * len(p.running) * 6 * 2 * 2 * 5 * int(DiskDamaged+1)
+	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * len(p.running) * len(p.unmarked) * 2 * 2 * 5 * int(DiskDamaged+1)
 }
 
 func (p *product) at(n int) *Input {
@@ -433,7 +450,7 @@ func (p *product) at(n int) *Input {
 	in.View = rendezvous.View{Plan: plan, Disk: "da", Roster: p.rosters[digit(len(p.rosters))], Self: o.standing, Peers: []rendezvous.PeerView{b, c}}
 	in.Members = p.members[digit(len(p.members))]
 	in.Running = p.running[digit(len(p.running))]
-	in.Unmarked = digit(6) == 0
+	in.Unmarked = p.unmarked[digit(len(p.unmarked))]
 	if in.Members < 3 {
 		in.View.Peers = nil
 	}
@@ -479,21 +496,32 @@ func TestDecideProduct(t *testing.T) {
 	if wrong != "" {
 		t.Fatal(wrong)
 	}
+	wrong, joins := joinProduct().some(rows, 0, stride/50*2+1, used)
+	if wrong != "" {
+		t.Fatal(wrong)
+	}
 	for _, r := range rows {
 		if used[r.rule] == 0 {
 			t.Errorf("no input reaches the row %q", r.rule)
 		}
 	}
-	t.Logf("%d inputs of %d", inputs, wholeProduct().size())
+	t.Logf("%d inputs of %d, about running clusters %d of %d", inputs, wholeProduct().size(), joins, joinProduct().size())
 }
 
 // TestDecideMutants: each row that is left out, and each that decides something
 // else, is found by the product.
 func TestDecideMutants(t *testing.T) {
-	p := wholeProduct()
+	if testing.Short() {
+		t.Skip("some million inputs")
+	}
+	t.Parallel()
+	births, joins := wholeProduct(), joinProduct()
 	survives := func(rows []row) bool {
-		for _, stride := range []int{100_003, 4999, 499} {
-			if wrong, _ := p.some(rows, 0, stride, make(map[Rule]int)); wrong != "" {
+		for _, part := range []struct {
+			of     *product
+			stride int
+		}{{joins, 100_003}, {births, 100_003}, {joins, 4999}, {births, 4999}, {joins, 499}, {joins, 53}, {births, 499}} {
+			if wrong, _ := part.of.some(rows, 0, part.stride, make(map[Rule]int)); wrong != "" {
 				return false
 			}
 		}
