@@ -116,6 +116,8 @@ const (
 	NotInSync
 	// Denied: a user, a password or a certificate is missing or wrong.
 	Denied
+	// NotLearner: somebody else has made it a voter meanwhile.
+	NotLearner
 	// NoMember: the member is not listed, or not any more.
 	NoMember
 	// URLTaken: a member with this peer URL is listed.
@@ -125,7 +127,7 @@ const (
 )
 
 func (r Reason) String() string {
-	return [...]string{"unreachable", "no quorum", "unhealthy", "too many learners", "not in sync", "denied", "no such member", "peer URL taken", "refused"}[r]
+	return [...]string{"unreachable", "no quorum", "unhealthy", "too many learners", "not in sync", "denied", "not a learner", "no such member", "peer URL taken", "refused"}[r]
 }
 
 // Error is a failed call.
@@ -153,6 +155,7 @@ func ReasonOf(err error) Reason {
 // Client talks to one running cluster.
 type Client struct {
 	endpoints []string
+	access    Access
 	v3        *clientv3.Client
 }
 
@@ -180,7 +183,7 @@ func Open(endpoints []string, access Access) (*Client, error) {
 	if err != nil {
 		return nil, failure("reach the cluster", err)
 	}
-	return &Client{endpoints, c}, nil
+	return &Client{endpoints, access, c}, nil
 }
 
 func (a Access) tls() (*tls.Config, error) {
@@ -203,6 +206,26 @@ func (c *Client) List(ctx context.Context) (List, error) {
 		return List{}, failure("list the members", err)
 	}
 	return listOf(resp.Header, resp.Members), nil
+}
+
+// Agreed counts the endpoints that list a member just as it is given. A list is not
+// linearizable in etcd 3.4, and what is removed by an old one is removed all the same.
+func (c *Client) Agreed(ctx context.Context, m Member) (agreed int) {
+	for _, endpoint := range c.endpoints {
+		one, err := Open([]string{endpoint}, c.access)
+		if err != nil {
+			continue
+		}
+		if list, err := one.List(ctx); err == nil {
+			if seen, ok := list.ByID(m.ID); ok && seen.IsLearner == m.IsLearner && seen.Started() == m.Started() && slices.Equal(seen.PeerURLs, m.PeerURLs) {
+				agreed++
+			}
+		}
+		if err := one.Close(); err != nil {
+			continue // it has answered, or not
+		}
+	}
+	return agreed
 }
 
 // AddLearner adds a member that does not vote. The ID that it gets hashes the
@@ -304,13 +327,14 @@ func reasonFor(err error) Reason {
 		Unhealthy:    {desc(rpctypes.ErrGRPCUnhealthy), desc(rpctypes.ErrGRPCMemberNotEnoughStarted)},
 		LearnerLimit: {desc(rpctypes.ErrGRPCTooManyLearners)},
 		NotInSync:    {desc(rpctypes.ErrGRPCLearnerNotReady)},
+		NotLearner:   {desc(rpctypes.ErrGRPCMemberNotLearner)},
 		NoMember:     {desc(rpctypes.ErrGRPCMemberNotFound)},
 		URLTaken:     {desc(rpctypes.ErrGRPCPeerURLExist), desc(rpctypes.ErrGRPCMemberExist)},
 		Denied: {
 			desc(rpctypes.ErrGRPCUserEmpty), desc(rpctypes.ErrGRPCAuthFailed), desc(rpctypes.ErrGRPCPermissionDenied), desc(rpctypes.ErrGRPCInvalidAuthToken),
 			"certificate", "tls: ",
 		},
-		NoQuorum:    {desc(rpctypes.ErrGRPCNoLeader), desc(rpctypes.ErrGRPCTimeout), desc(rpctypes.ErrGRPCLeaderChanged)},
+		NoQuorum:    {desc(rpctypes.ErrGRPCNoLeader), desc(rpctypes.ErrGRPCTimeout), desc(rpctypes.ErrGRPCLeaderChanged), desc(rpctypes.ErrGRPCNotLeader), desc(rpctypes.ErrGRPCRequestTooManyRequests)},
 		Unreachable: {desc(rpctypes.ErrGRPCNotSupportedForLearner)}, // another endpoint is needed
 	} {
 		for _, known := range texts {
@@ -320,7 +344,7 @@ func reasonFor(err error) Reason {
 		}
 	}
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), status.Code(err) == codes.DeadlineExceeded, status.Code(err) == codes.Unavailable:
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), status.Code(err) == codes.DeadlineExceeded, status.Code(err) == codes.Unavailable:
 		return Unreachable
 	}
 	return Other

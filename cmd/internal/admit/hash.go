@@ -51,7 +51,17 @@ func (p *Peers) Hash(ctx context.Context, m Member, revision int64) (h Hash, err
 			return h, nil
 		}
 	}
-	return h, failure("ask "+m.Name+" for the hash of its keys", err)
+	return h, passing("ask "+m.Name+" for the hash of its keys", err)
+}
+
+// passing is a failure on a peer port: but for certificates it passes, a revision
+// that was compacted meanwhile too.
+func passing(what string, err error) *Error {
+	reason := reasonFor(err)
+	if reason != Denied {
+		reason = Unreachable
+	}
+	return &Error{reason, what, err}
 }
 
 func (p *Peers) hash(ctx context.Context, url string, revision int64) (h Hash, err error) {

@@ -26,17 +26,25 @@ func (a *agent) admit(ctx context.Context, out Outcome) error {
 		return nil
 	}
 	c := &a.cluster
-	if c.mine.ID != 0 && c.says.Mine != Absent {
-		if err := c.link.Remove(ctx, c.mine.ID); err != nil {
-			return a.notNow(err)
+	if bootTime()-c.asked > oldRound { // the process may have slept since
+		c.says.Asked = false
+		return nil
+	}
+	if c.says.Mine != Absent {
+		if removed, err := a.remove(ctx, out); err != nil || !removed {
+			return err
 		}
-		a.Log.Warn("removed a member from the running cluster", zap.String("rule", string(out.Rule)), zap.String("member_id", c.mine.ID.String()),
-			zap.String("name", c.mine.Name), zap.String("was", c.says.Mine.String()), zap.Strings("peer_urls", c.mine.PeerURLs))
-		c.says.Mine, c.lost = Absent, 0
 	}
 	m, list, err := a.add(ctx)
 	if err != nil {
-		return a.notNow(err)
+		return a.notNow(ctx, err)
+	}
+	if list.ClusterID != c.list.ClusterID {
+		if err := c.link.Remove(ctx, m.ID); err != nil {
+			a.Log.Warn("a learner was added to another cluster, and is still there", zap.String("member_id", m.ID.String()), zap.String("cluster_id", list.ClusterID.String()), zap.Error(err))
+		}
+		c.says.Asked = false
+		return nil
 	}
 	a.Log.Info("added to the running cluster as a learner", zap.String("member_id", m.ID.String()), zap.String("cluster_id", list.ClusterID.String()))
 	c.list, c.listening = list, 0
@@ -63,6 +71,35 @@ func (a *agent) admit(ctx context.Context, out Outcome) error {
 	return nil
 }
 
+// remove removes the entry with this node's URLs, if a quorum of the voters lists it
+// just as it was when that was decided.
+func (a *agent) remove(ctx context.Context, out Outcome) (bool, error) {
+	c := &a.cluster
+	others := c.list.Voters()
+	need := len(others)/2 + 1
+	if c.says.Mine == OldVoter {
+		need = len(others) - 1 // the lost one does not answer
+	}
+	if agreed := c.link.Agreed(ctx, c.mine); agreed < min(need, len(c.at)) {
+		c.says.Asked = false
+		return false, nil
+	}
+	if err := c.link.Remove(ctx, c.mine.ID); err != nil {
+		return false, a.notNow(ctx, err)
+	}
+	a.Log.Warn("removed a member from the running cluster", zap.String("rule", string(out.Rule)), zap.String("member_id", c.mine.ID.String()),
+		zap.String("name", c.mine.Name), zap.String("was", c.says.Mine.String()), zap.Strings("peer_urls", c.mine.PeerURLs))
+	switch c.says.Mine {
+	case OldVoter:
+		c.replaced = c.mine.ID
+	case NewLearner:
+		c.welcome = true
+	case Absent, OldLearner, NewVoter:
+	}
+	c.says.Mine, c.lost, c.lostSince = Absent, 0, 0
+	return true, nil
+}
+
 // add is tried for a moment where a member was just removed: etcd takes no new one
 // until the change is applied everywhere.
 func (a *agent) add(ctx context.Context) (admit.Member, admit.List, error) {
@@ -81,7 +118,10 @@ func (a *agent) add(ctx context.Context) (admit.Member, admit.List, error) {
 
 // notNow keeps what the cluster said to a change, for the next look: it waits, or
 // refuses.
-func (a *agent) notNow(err error) error {
+func (a *agent) notNow(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !expired(ctx) {
+		return a.over(ctx)
+	}
 	a.cluster.refused = err
 	a.cluster.says.Asked = false
 	if e, known := errors.AsType[*admit.Error](err); !known || !e.Passes() && e.Reason != admit.Denied {
@@ -97,6 +137,11 @@ func (a *agent) setAside() error {
 		return nil
 	}
 	id := a.state.MemberID
+	if !a.state.Pending { // released, and never started
+		if err := seed.Unrelease(a.state); err != nil && !meanwhile(err) {
+			return err
+		}
+	}
 	aside, err := seed.Withdraw(a.Etcd.DataDir, a.Etcd.WALDir, a.Log)
 	if err != nil && !meanwhile(err) {
 		return err
@@ -110,20 +155,30 @@ func (a *agent) setAside() error {
 }
 
 // giveUp takes everything back: the learner never voted, and its seed never ran.
-func (a *agent) giveUp(ctx context.Context, out Outcome) error {
+func (a *agent) giveUp(ctx context.Context, out Outcome) (done bool, err error) {
+	if !a.ready() {
+		return false, nil
+	}
 	e := a.refuse(out)
 	e.Status = out.Status
-	if !a.ready() {
-		return e
-	}
 	if err := a.cluster.link.Remove(ctx, a.state.MemberID); err != nil {
-		return errors.Join(e, err)
+		e.Msg += "; the learner is still listed, and its seed stays: the next run goes on from there"
+		return true, errors.Join(e, err)
 	}
 	a.Log.Warn("removed the learner from the running cluster", zap.String("member_id", a.state.MemberID.String()))
-	if _, err := seed.Withdraw(a.Etcd.DataDir, a.Etcd.WALDir, a.Log); err != nil {
-		return errors.Join(e, err)
+	e.Msg += "; the learner was removed again"
+	if old := a.cluster.replaced; old != 0 {
+		e.Msg += ", and the old member " + old.String() + ", whose disk was lost, had been removed before: the cluster has one voter less"
 	}
-	return e
+	if !a.state.Pending {
+		if err := seed.Unrelease(a.state); err != nil {
+			return true, errors.Join(e, err)
+		}
+	}
+	if _, err := seed.Withdraw(a.Etcd.DataDir, a.Etcd.WALDir, a.Log); err != nil {
+		return true, errors.Join(e, err)
+	}
+	return true, e
 }
 
 // joinRefusal is refuse for what is about a running cluster.
@@ -187,11 +242,14 @@ func (a *agent) joinRefusal(out Outcome) *exit.Error {
 		e := fail("disk-copied", "refusing to release %s: %s and lists %s as %s, and it was not on this disk, which was seeded and never started: a copy of it runs elsewhere", dir, runs, describe(me, a.state.MemberID), c.says.Mine)
 		return e
 	case RuleLocalhost:
-		return fail("members-on-localhost", "added %s to cluster %s as a learner (ID %s) and removed it again: members give localhost as their own peer URL (%s), so a new one would never find them; set initial-advertise-peer-urls on each of them, and restart them one by one",
+		return fail("members-on-localhost", "%s was added to cluster %s as a learner (ID %s), and members give localhost as their own peer URL (%s), so a new one would never find them; set initial-advertise-peer-urls on each of them, and restart them one by one",
 			me, a.state.ClusterID, a.state.MemberID, a.callerWords())
-	case RuleUnreached, RuleJoinWait:
-		return fail("not-reached", "added %s to cluster %s as a learner (ID %s) at %s, but only %d of its %d voters call this node there within %s (%s): they see another host behind that name, or cannot reach this one; the learner was removed again",
+	case RuleUnreached:
+		return fail("not-reached", "%s was added to cluster %s as a learner (ID %s) at %s, but only %d of its %d voters call this node there within %s (%s): they see another host behind that name, or cannot reach this one",
 			me, a.state.ClusterID, a.state.MemberID, urls, c.proved, len(c.list.Voters()), callTime, a.callerWords())
+	case RuleJoinWait:
+		return fail("not-reached-yet", "%s was added to cluster %s as a learner (ID %s) at %s, and %d of its %d voters have called this node there (%s); %s",
+			me, a.state.ClusterID, a.state.MemberID, urls, c.proved, len(c.list.Voters()), a.callerWords(), a.committed())
 	}
 	return fail("bug", "no words for the decision %q", out.Rule)
 }

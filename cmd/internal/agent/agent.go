@@ -309,7 +309,7 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 	case StepSetAside:
 		return false, a.setAside()
 	case StepGiveUp:
-		return true, a.giveUp(ctx, out)
+		return a.giveUp(ctx, out)
 	case StepRevoke:
 		return true, a.hushed(func() error { return a.revoke(out) })
 	case StepKeep:
@@ -336,6 +336,7 @@ func (a *agent) input(expired bool) Input {
 		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Running: a.cluster.says, Expired: expired, Unmarked: a.unmarked(),
 		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing", IfRunning: a.IfRunning},
 	}
+	in.Running.Welcome = a.cluster.welcome
 	if a.plan != nil {
 		in.Members = len(a.plan.Members)
 		if !a.asked {

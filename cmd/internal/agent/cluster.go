@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type Cluster interface {
 	AddLearner(ctx context.Context, peerURLs []string) (admit.Member, admit.List, error)
 	Remove(ctx context.Context, id types.ID) error
 	StatusOf(ctx context.Context, m admit.Member) (admit.Status, error)
+	Agreed(ctx context.Context, m admit.Member) int
 	Endpoints() []string
 	Close() error
 }
@@ -36,6 +38,11 @@ const (
 	callTime = 10 * time.Second
 	// maxLag is how many entries a healthy voter may be behind the leader.
 	maxLag = 500
+	// lateCall is how old a call for a lost member may be: its peers try again several
+	// times a second.
+	lateCall = 5 * time.Second
+	// goneTime is how long a list must lack a learner that this disk is of.
+	goneTime = time.Second
 	// fewVoters is below which a member is not replaced: with two, a removal leaves
 	// one copy of the data.
 	fewVoters = 3
@@ -49,16 +56,24 @@ type clusterView struct {
 	why     string       // Hindered, Denied, not Steady: in words
 	refused error        // what an attempt to come in met, until the next one
 
+	asked    time.Duration // since boot: when it said so
+	welcome  bool          // this run has taken up a learner that somebody had added for it
+	replaced types.ID      // the voter that this run has removed
+
 	lost      types.ID      // whose disk is lost here
 	lostSince time.Duration // since boot: when all conditions were first seen
 	listening time.Duration // since boot: when the proof began
 	proved    int
 	callers   []rendezvous.Caller
-	stuck     types.ID      // a learner in the way that answers nowhere
-	stuckFor  time.Duration // since boot: when that was first seen
+	gone      time.Duration // since boot: when the list first lacked this disk's learner
 
 	link Cluster
 	at   []string // endpoints of link
+}
+
+// forget drops what was said: it was about another directory or another plan.
+func (c *clusterView) forget() {
+	c.says, c.why, c.lost, c.lostSince, c.listening, c.gone, c.proved, c.callers = Running{}, "", 0, 0, 0, 0, 0, nil
 }
 
 // close ends the connection.
@@ -83,44 +98,89 @@ func (a *agent) joins() bool {
 func (a *agent) consult(ctx context.Context) error {
 	defer a.span("consult")()
 	c := &a.cluster
-	c.says, c.why = Running{Asked: true, Several: a.several()}, ""
+	last, since := *c, c.lostSince
+	c.says, c.why, c.lostSince, c.asked = Running{Asked: true, Several: a.several()}, "", 0, bootTime()
 	if a.Admit == nil {
 		return settings("if-running", "this command does not change a running cluster", nil)
 	}
-	if err := a.reach(); err != nil {
+	err := a.reach()
+	if err == nil {
+		c.list, err = c.link.List(ctx)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil && !expired(ctx):
+		return a.over(ctx)
+	case err != nil && expired(ctx) && last.why != "": // what was known before holds
+		c.says, c.why, c.says.Asked = last.says, last.why, true
+		return nil
+	case err != nil:
 		return a.hindered(err)
 	}
-	list, err := c.link.List(ctx)
-	if err != nil {
-		return a.hindered(err)
-	}
-	c.list = list
-	if a.joins() && list.ClusterID != a.state.ClusterID {
-		c.says.Several = true
-		c.why = fmt.Sprintf("cluster %s answers at %s, and %s was added to %s", list.ClusterID, strings.Join(c.link.Endpoints(), ","), a.plan.Self.Name, a.state.ClusterID)
+	if other := a.otherCluster(); other != "" {
+		c.says.Several, c.why = true, other
 		return nil
 	}
-	c.mine, c.says.Mine = a.entryIn(list)
-	c.says.OnDisk = a.disk == DiskJoining && c.mine.ID == a.state.MemberID
-	c.says.Strangers = len(a.strangers(list)) > 0
-	c.says.Few = len(list.Voters()) < fewVoters
-	switch {
-	case a.disk == DiskJoining:
+	c.mine, c.says.Mine = a.entryIn(c.list)
+	c.says.Strangers = len(a.strangers(c.list)) > 0
+	c.says.Few = len(c.list.Voters()) < fewVoters
+	if a.disk == DiskJoining {
+		a.stillListed()
 		a.proveURL()
-	case c.says.Mine == OldVoter && a.IfRunning == Replace:
-		a.steady(ctx)
-	case c.says.Mine == OldLearner:
+		return nil
+	}
+	switch c.says.Mine {
+	case OldVoter:
+		if a.IfRunning == Replace {
+			a.steady(ctx, since)
+		}
+	case OldLearner:
 		_, err := c.link.StatusOf(ctx, c.mine)
 		c.says.Answers = err == nil
-	}
-	if a.disk != DiskJoining {
-		a.tooOld(ctx)
-		if err := c.refused; err != nil { // what the last attempt met holds until it passes
-			c.refused = nil
-			return a.hindered(err)
+	case NewLearner: // it is removed only where another one can be added at once
+		if why := a.unwell(ctx, true); why != "" {
+			c.says.Hindered, c.why = true, why
 		}
+	case Absent, NewVoter:
+	}
+	a.tooOld(ctx)
+	if err := c.refused; err != nil { // what the last attempt met holds until it passes
+		c.refused = nil
+		return a.hindered(err)
 	}
 	return nil
+}
+
+// otherCluster says that another cluster answers on the client ports than on the
+// peer ports, or than the one that this disk was added to; "" where it does not.
+func (a *agent) otherCluster() string {
+	got, at := a.cluster.list.ClusterID, strings.Join(a.cluster.at, ",")
+	if a.joins() && a.disk == DiskJoining && got != a.state.ClusterID {
+		return fmt.Sprintf("cluster %s answers at %s, and %s was added to %s", got, at, a.plan.Self.Name, a.state.ClusterID)
+	}
+	for i := range a.view.Peers {
+		p := &a.view.Peers[i]
+		if p.Last.Kind == rendezvous.Etcd && !p.Counted && string(p.Last.ClusterID) != got.String() {
+			return fmt.Sprintf("cluster %s answers at %s, and %s at %s", got, at, p.Last.ClusterID, p.Last.URL)
+		}
+	}
+	return ""
+}
+
+// stillListed: the cluster lists the learner that this disk is of. That it does not is
+// believed only where it was so for a while: a list can be old.
+func (a *agent) stillListed() {
+	c := &a.cluster
+	c.says.OnDisk = c.mine.ID == a.state.MemberID
+	now := bootTime()
+	switch {
+	case c.says.OnDisk:
+		c.gone = 0
+	case c.gone == 0:
+		c.gone = now
+		fallthrough
+	case now-c.gone < goneTime:
+		c.says.Hindered, c.why = true, fmt.Sprintf("it does not list member %s", a.state.MemberID)
+	}
 }
 
 // several reports whether etcds of more than one cluster answer for the plan.
@@ -253,35 +313,59 @@ func orUnnamed(name string) string {
 }
 
 // steady looks at every other voter: may the one whose disk is lost be removed?
-// That it may must hold in each look, from the first on.
-func (a *agent) steady(ctx context.Context) {
+// That it may must hold in each look, from the first on; since is when that was.
+func (a *agent) steady(ctx context.Context, since time.Duration) {
 	c := &a.cluster
 	if c.lost != c.mine.ID {
-		c.lost, c.lostSince = c.mine.ID, 0
+		c.lost, since = c.mine.ID, 0
 	}
-	c.why = a.unsteady(ctx)
+	c.why = a.unwell(ctx, false)
+	if c.why == "" {
+		c.why = a.notDead(ctx)
+	}
 	if c.says.Steady = c.why == ""; !c.says.Steady {
-		c.lostSince = 0
 		return
 	}
 	now := bootTime()
-	if c.lostSince == 0 {
-		c.lostSince = now
-	}
+	c.lostSince = cmp.Or(since, now)
 	c.says.Ripe = now-c.lostSince >= a.ReplaceAfter
 	c.why = fmt.Sprintf("seen for %s of --replace-after %s", (now - c.lostSince).Round(time.Second), a.ReplaceAfter)
 }
 
-// unsteady says why no member may be removed now; "" where one may.
-func (a *agent) unsteady(ctx context.Context) string {
+// notDead says why the member with this node's URLs may still run somewhere: every
+// other voter must reach this very process when it calls that member.
+func (a *agent) notDead(ctx context.Context) string {
+	c := &a.cluster
+	if _, err := c.link.StatusOf(ctx, c.mine); err == nil {
+		return "member " + describe(orUnnamed(c.mine.Name), c.mine.ID) + " answers at " + strings.Join(c.mine.ClientURLs, ",") + ": it runs elsewhere"
+	}
+	calls := a.barrier.Callers(rendezvous.ID(c.mine.ID.String()), rendezvous.ID(c.list.ClusterID.String()))
+	now := bootTime()
+	for _, v := range c.list.Voters() {
+		if v.ID == c.mine.ID {
+			continue
+		}
+		if !slices.ContainsFunc(calls, func(call rendezvous.Caller) bool { return string(call.From) == v.ID.String() && now-call.At < lateCall }) {
+			return describe(orUnnamed(v.Name), v.ID) + " does not call this node when it calls the member whose disk is lost: it sees another host behind that name"
+		}
+	}
+	return ""
+}
+
+// unwell says why the cluster's members must not be changed now; "" where they may.
+// With learner, the entry with this node's URLs is one.
+func (a *agent) unwell(ctx context.Context, learner bool) string {
 	c := &a.cluster
 	var all []admit.Status
 	for _, m := range c.list.Members {
 		if m.ID == c.mine.ID {
 			continue
 		}
-		if m.IsLearner {
+		if m.IsLearner && !learner {
 			return "it has a learner, " + describe(orUnnamed(m.Name), m.ID)
+		}
+		if m.IsLearner {
+			continue
 		}
 		s, err := c.link.StatusOf(ctx, m)
 		if err != nil {

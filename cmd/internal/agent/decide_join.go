@@ -44,6 +44,8 @@ func (e Entry) String() string {
 type Running struct {
 	// Asked: it was, since the last step.
 	Asked bool
+	// Welcome: this run has taken up a learner that somebody had added for this node.
+	Welcome bool
 	// Denied: it wants a user or a certificate that this node does not have.
 	Denied bool
 	// Hindered: it cannot be asked now, or it does not take what was tried.
@@ -62,8 +64,9 @@ type Running struct {
 	Old bool
 	// Few: it has less than three voters.
 	Few bool
-	// Steady: every other voter is healthy and has all entries, and there is no
-	// alarm and no learner.
+	// Steady: every other voter is healthy, has all entries and reaches this process
+	// at the URL of the lost member, which answers nowhere; and there is no alarm and
+	// no learner.
 	Steady bool
 	// Ripe: the loss was seen in two looks, far enough apart, with Steady in each
 	// look from the first to the last.
@@ -119,7 +122,8 @@ func runningRows() []row {
 	}
 	says := func(f func(*Running) bool) cond { return func(in *Input) bool { return f(&in.Running) } }
 	mine := func(e Entry) cond { return func(in *Input) bool { return in.Running.Mine == e } }
-	wanted := either(may(Join, Replace), anyPeer(listsMeAsLearner))
+	welcome := either(may(Join, Replace), says(func(r *Running) bool { return r.Welcome }))
+	wanted := either(welcome, anyPeer(listsMeAsLearner))
 	about := func(r row) row {
 		r.disk, r.about = "empty", runs
 		r.when = both(theirs, r.when)
@@ -171,7 +175,7 @@ func runningRows() []row {
 			when: both(mine(OldVoter), says(func(r *Running) bool { return r.Few })), step: StepRefuse, status: exit.Unsafe,
 		},
 		{
-			rule: RuleUnsteady, peers: "my URL is a started voter's; another voter is not healthy or lags behind, or there is an alarm or a learner", out: "nothing is removed: wait",
+			rule: RuleUnsteady, peers: "my URL is a started voter's; it answers somewhere, or another voter is not healthy, lags behind or does not call this process for it, or there is an alarm or a learner", out: "nothing is removed: wait",
 			when: both(mine(OldVoter), not(says(func(r *Running) bool { return r.Steady }))), step: StepWait, status: exit.Disagree,
 		},
 		{
@@ -200,7 +204,7 @@ func runningRows() []row {
 		},
 		{
 			rule: RuleUnlisted, peers: "my URL is not listed; `--if-running=refuse`", out: "this disk is not of that cluster",
-			when: not(may(Join, Replace)), step: StepRefuse, status: exit.Unsafe,
+			when: not(welcome), step: StepRefuse, status: exit.Unsafe,
 		},
 		{
 			rule: RuleAdmit, peers: "my URL is not listed", out: "added as a learner and seeded",

@@ -99,6 +99,7 @@ func policies() []policy {
 func runnings() []Running {
 	list := []Running{
 		{}, {Asked: true, Denied: true}, {Asked: true, Hindered: true, Mine: NewLearner, OnDisk: true}, {Asked: true, Several: true, Mine: OldVoter},
+		{Welcome: true}, {Asked: true, Welcome: true}, {Asked: true, Welcome: true, Mine: OldLearner},
 		{Asked: true, Strangers: true}, {Asked: true, Old: true}, {Asked: true, Strangers: true, Old: true, Mine: OldVoter, Few: true},
 		{Asked: true, Mine: OldVoter, Few: true, Steady: true, Ripe: true}, {Asked: true, Mine: OldVoter}, {Asked: true, Mine: OldVoter, Ripe: true},
 		{Asked: true, Mine: OldVoter, Steady: true}, {Asked: true, Mine: OldVoter, Steady: true, Ripe: true},
@@ -309,7 +310,7 @@ func (e *expectation) unbound() (Step, exit.Status, Rule) {
 // running: an etcd runs that is not of the roster that I propose.
 func (e *expectation) running() (Step, exit.Status, Rule) {
 	r, join, replace := &e.in.Running, e.in.Policy.IfRunning != "", e.in.Policy.IfRunning == Replace
-	if !join && e.added == 0 {
+	if !join && !r.Welcome && e.added == 0 {
 		return StepRefuse, 42, RuleRunning
 	}
 	if e.in.View.Self == rendezvous.Double {
@@ -360,7 +361,7 @@ func (e *expectation) running() (Step, exit.Status, Rule) {
 		return StepAdmit, 0, RuleTaken
 	case Absent, NewVoter:
 	}
-	if !join {
+	if !join && !r.Welcome {
 		return StepRefuse, 42, RuleUnlisted
 	}
 	return StepAdmit, 0, RuleAdmit

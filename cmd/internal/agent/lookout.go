@@ -157,6 +157,7 @@ func (a *agent) takeRecords() error {
 	}
 	a.Log.Info("discovery answers something else now: planning again", zap.Int("members", len(plan.Members)), zap.String("member_id", plan.MemberID.String()))
 	a.plan, a.asked, a.view, a.pause = plan, false, rendezvous.View{}, 0
+	a.cluster.forget()
 	if a.barrier != nil {
 		a.barrier.Replan(meetingPlan(plan))
 	}

@@ -70,6 +70,7 @@ func (a *agent) lookAtDisk() error {
 func (a *agent) restart() error {
 	a.seeded = a.seeded && a.plan != nil && a.state.ClusterID == a.plan.ClusterID
 	a.asked, a.view, a.records, a.remark, a.proof = false, rendezvous.View{}, RecordsUnasked, "", pendingProof{}
+	a.cluster.forget()
 	if a.stored || !isEmpty(a.disk) {
 		a.plan = nil
 	}
@@ -123,6 +124,8 @@ func (a *agent) means(s *seed.State) Disk {
 		return DiskPackage
 	case !s.Pending && a.released:
 		return DiskReleased
+	case s.Pristine && s.Record != nil && s.Record.Kind == seed.RecordJoin: // also released, and never started
+		return DiskJoining
 	case !s.Pending:
 		return DiskOurs
 	case !s.Pristine:
@@ -131,8 +134,6 @@ func (a *agent) means(s *seed.State) Disk {
 		return DiskOtherToken
 	case s.Record == nil:
 		return DiskFirst
-	case s.Record.Kind == seed.RecordJoin:
-		return DiskJoining
 	case s.Record.Token != a.Etcd.Token():
 		return DiskOtherToken
 	}
@@ -232,7 +233,7 @@ func (a *agent) ready() bool { return !a.stale() && a.still() }
 // committed says what an interrupted run leaves behind.
 func (a *agent) committed() string {
 	switch {
-	case a.disk == DiskPending || a.disk == DiskFirst:
+	case a.disk == DiskPending || a.disk == DiskFirst || a.disk == DiskJoining:
 		return "the seed in " + a.Etcd.DataDir + " stays, not released: the next run goes on from there"
 	case a.seeded:
 		return "the seed in " + a.Etcd.DataDir + " is complete"

@@ -52,6 +52,8 @@ const (
 	// cluster has a leader, before it gets an entry to come up with: etcd 3.6 and 3.7
 	// hang after a snapshot on an idle cluster.
 	muteTime = 3 * time.Second
+	// maxNudges bounds the entries: an etcd that cannot start needs none.
+	maxNudges = 4
 	// hashTime bounds a comparison; 1.25 GB take 0.8 s.
 	hashTime = time.Minute
 )
@@ -118,6 +120,8 @@ type promotion struct {
 	list    admit.List
 	mine    admit.Member
 	since   time.Duration // when it was first found mute; 0: it is not
+	nudges  int
+	alone   bool // only this member's own etcd is asked
 	why     string
 	checked bool
 	differs bool
@@ -177,7 +181,7 @@ func (p *promotion) close() {
 func (p *promotion) step(ctx context.Context) (done, changed bool, err error) {
 	gate, err := p.look(ctx)
 	if err != nil {
-		return false, false, p.later(err)
+		return false, false, p.later(ctx, err)
 	}
 	next := gate.Next()
 	p.Log.Debug("promotion", zap.Any("gate", gate), zap.String("why", p.why))
@@ -187,16 +191,16 @@ func (p *promotion) step(ctx context.Context) (done, changed bool, err error) {
 	case PromoteGone:
 		return false, false, &exit.Error{Status: exit.Unsafe, Reason: "removed", Msg: fmt.Sprintf("member %s is not listed by cluster %s (asked at %s): it was removed, and its data are of no use to the cluster any more", p.id.MemberID, p.id.ClusterID, strings.Join(p.at, ","))}
 	case PromoteNudge:
-		p.since = 0
+		p.since, p.nudges = 0, p.nudges+1
 		p.Log.Info("the new member does not come up on an idle cluster: giving it an entry", zap.String("member_id", p.id.MemberID.String()))
-		return false, false, p.later(p.link.Touch(ctx, p.mine))
+		return false, false, p.later(ctx, p.link.Touch(ctx, p.mine))
 	case PromoteVerify:
-		return false, false, p.later(p.verify(ctx))
+		return false, false, p.later(ctx, p.verify(ctx))
 	case PromoteRefuse:
 		return false, false, p.different(ctx)
 	case PromoteNow:
 		if err := p.link.Promote(ctx, p.id.MemberID); err != nil {
-			return false, false, p.later(err)
+			return false, false, p.later(ctx, err)
 		}
 		return true, true, nil
 	case PromoteWait:
@@ -205,9 +209,12 @@ func (p *promotion) step(ctx context.Context) (done, changed bool, err error) {
 }
 
 // later keeps what passes as the reason to wait.
-func (p *promotion) later(err error) error {
+func (p *promotion) later(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
+	}
+	if ctx.Err() != nil && !expired(ctx) {
+		return fmt.Errorf("%w while waiting for a promotion: %s", context.Cause(ctx), err.Error())
 	}
 	e, known := errors.AsType[*admit.Error](err)
 	switch {
@@ -220,6 +227,7 @@ func (p *promotion) later(err error) error {
 	}
 	p.why = err.Error()
 	if e.Reason == admit.Unreachable || e.Reason == admit.NoQuorum {
+		p.alone = !p.alone && len(p.list.Members) == 0 // the record's members may all be gone
 		p.close()
 	}
 	return nil
@@ -273,7 +281,7 @@ func (p *promotion) look(ctx context.Context) (g Gate, err error) {
 	if err != nil {
 		now := bootTime()
 		p.why, p.since = err.Error(), cmp.Or(p.since, now)
-		g.Mute = now-p.since >= muteTime
+		g.Mute = p.nudges < maxNudges && now-p.since >= muteTime<<p.nudges
 		return g, nil
 	}
 	p.since, g.Answers = 0, true
@@ -327,6 +335,9 @@ func (p *promotion) reach() error {
 			urls = append(urls, m.ClientURLs...)
 		}
 	}
+	if p.alone {
+		urls = nil
+	}
 	if len(urls) == 0 || p.id.Record == nil || p.id.Record.Kind != seed.RecordJoin {
 		// A voter knows the others; a learner does not list them.
 		for _, l := range p.Etcd.ClientListeners() {
@@ -358,24 +369,28 @@ func (p *promotion) reach() error {
 func (p *promotion) verify(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hashTime)
 	defer cancel()
-	own, err := p.own(ctx)
+	with, theirs, err := p.comparable(ctx)
 	if err != nil {
-		return p.later(&admit.Error{Reason: admit.Unreachable, What: "compare the keys", Err: err})
-	}
-	var with admit.Member
-	var theirs admit.Status
-	for _, m := range p.list.Voters() {
-		s, err := p.link.StatusOf(ctx, m)
-		if err != nil || older(s.Version, own.Version) || older(own.Version, s.Version) {
-			continue // minors hash in different ways
-		}
-		if with.ID == 0 || theirs.Leader == theirs.MemberID {
-			with, theirs = m, s
-		}
+		return err
 	}
 	if with.ID == 0 {
-		p.Log.Warn("the keys are not compared: no voter runs the minor of etcd that the learner runs", zap.String("version", own.Version))
-		p.checked = true
+		return nil
+	}
+	// In this order: what the voter had is what the learner must have, once it has
+	// applied as much.
+	own, err := p.own(ctx)
+	if err == nil && own.Revision < theirs.Revision && own.Applied >= theirs.Applied {
+		own, err = p.own(ctx) // its revision may have been read before its index
+	}
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case own.Revision < theirs.Revision && own.Applied >= theirs.Applied:
+		p.checked, p.differs = true, true
+		p.why = fmt.Sprintf("it has applied entry %d, as far as %s, and is at revision %d instead of %d", own.Applied, describe(with.Name, with.ID), own.Revision, theirs.Revision)
+		return nil
+	case own.Revision < theirs.Revision:
+		p.why = fmt.Sprintf("it is at revision %d of %d", own.Revision, theirs.Revision)
 		return nil
 	}
 	peers, err := p.Peers()
@@ -383,12 +398,11 @@ func (p *promotion) verify(ctx context.Context) error {
 		return err
 	}
 	defer peers.Close()
-	revision := min(own.Revision, theirs.Revision)
-	a, err := peers.Hash(ctx, p.mine, revision)
+	a, err := peers.Hash(ctx, p.mine, theirs.Revision)
 	if err != nil {
 		return err
 	}
-	b, err := peers.Hash(ctx, with, revision)
+	b, err := peers.Hash(ctx, with, theirs.Revision)
 	switch {
 	case err != nil:
 		return err
@@ -398,18 +412,48 @@ func (p *promotion) verify(ctx context.Context) error {
 	}
 	p.checked, p.differs = true, a.Hash != b.Hash
 	if p.differs {
-		p.why = fmt.Sprintf("at revision %d the hash of its keys is %d, and that of %s is %d", revision, a.Hash, describe(with.Name, with.ID), b.Hash)
+		p.why = fmt.Sprintf("at revision %d the hash of its keys is %d, and that of %s is %d", theirs.Revision, a.Hash, describe(with.Name, with.ID), b.Hash)
 	}
 	return nil
+}
+
+func unanswered(err error) error {
+	return &admit.Error{Reason: admit.Unreachable, What: "compare the keys", Err: err}
+}
+
+// comparable is a voter of this member's minor of etcd, since minors hash in different
+// ways: a follower, where there is one. Without one in a cluster whose voters have all
+// answered, nothing is compared.
+func (p *promotion) comparable(ctx context.Context) (with admit.Member, theirs admit.Status, err error) {
+	own, err := p.own(ctx)
+	if err != nil {
+		return with, theirs, unanswered(err)
+	}
+	for _, m := range p.list.Voters() {
+		s, err := p.link.StatusOf(ctx, m)
+		switch {
+		case err != nil:
+			return admit.Member{}, theirs, err
+		case older(s.Version, own.Version) || older(own.Version, s.Version):
+		case with.ID == 0 || theirs.Leader == theirs.MemberID:
+			with, theirs = m, s
+		}
+	}
+	if with.ID == 0 {
+		p.Log.Warn("the keys are not compared: no voter runs the minor of etcd that the learner runs", zap.String("version", own.Version))
+		p.checked = true
+	}
+	return with, theirs, nil
 }
 
 // different removes the learner, whose keys are not the others': it never voted. Its
 // disk stays as it is.
 func (p *promotion) different(ctx context.Context) error {
-	e := &exit.Error{Status: exit.Differs, Reason: "data-differ", Msg: fmt.Sprintf("member %s is not promoted: %s; the learner was removed from cluster %s, its data in %s stay for a look",
-		p.id.MemberID, p.why, p.id.ClusterID, p.Etcd.DataDir)}
+	e := &exit.Error{Status: exit.Differs, Reason: "data-differ", Msg: fmt.Sprintf("member %s of cluster %s is not promoted: %s; its data in %s stay for a look", p.id.MemberID, p.id.ClusterID, p.why, p.Etcd.DataDir)}
 	if err := p.link.Remove(ctx, p.id.MemberID); err != nil {
+		e.Msg += "; the learner is still listed"
 		return errors.Join(e, err)
 	}
+	e.Msg += "; the learner was removed"
 	return e
 }

@@ -55,7 +55,9 @@ func (a *agent) wait(ctx context.Context, out Outcome) error {
 	a.tellWait(ctx, d, Wait{For: a.awaited(out), Cause: a.why(out), Rows: a.rows(out)})
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	a.cluster.says.Asked = false
+	if out.Rule != RuleUnripe {
+		a.cluster.lostSince = 0
+	}
 	var news <-chan struct{}
 	if a.barrier != nil {
 		news = a.barrier.News()
@@ -68,6 +70,9 @@ func (a *agent) wait(ctx context.Context, out Outcome) error {
 		if !expired(ctx) {
 			return a.over(ctx)
 		}
+	}
+	if !expired(ctx) { // at the end what was said last is the reason
+		a.cluster.says.Asked = false
 	}
 	return nil
 }

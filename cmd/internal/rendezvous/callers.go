@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // raftPath begins the paths that an etcd calls on the peer port of a member as
@@ -20,6 +21,8 @@ type Caller struct {
 	// PeerURLs are those that the caller gives as its own: a joining etcd with an
 	// empty database knows its peers by nothing else.
 	PeerURLs []string
+	// At is when it called last, since boot.
+	At time.Duration
 }
 
 // callers are those that came, by caller and called.
@@ -34,6 +37,7 @@ func (b *Barrier) raft(h http.Header) {
 	if urls := h.Get("X-PeerURLs"); urls != "" {
 		c.PeerURLs = cleanAll(strings.Split(urls, ","))
 	}
+	c.At = b.clock()
 	key := [3]ID{c.From, c.To, c.Cluster}
 	b.mu.Lock()
 	defer b.mu.Unlock()
