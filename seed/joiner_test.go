@@ -122,7 +122,7 @@ func TestNewJoinerRefuses(t *testing.T) {
 func TestJoinerRecordIsChecked(t *testing.T) {
 	spec := trio(t.TempDir(), "m2")
 	mustJoin(t, spec)
-	path := filepath.Join(spec.DataDir, "member/etcdinit-seed.json")
+	path := filepath.Join(spec.DataDir, "member", "etcdinit-seed.json")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func TestBootJoiner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := seed.Release(mustInspect(t, spec)); err != nil {
+	if err = seed.Release(mustInspect(t, spec)); err != nil {
 		t.Fatal(err)
 	}
 	cfg := embed.NewConfig()
@@ -189,7 +189,7 @@ func TestBootJoiner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Server.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("v")}); err != nil {
+	if _, err = b.Server.Put(t.Context(), &etcdserverpb.PutRequest{Key: []byte("k"), Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}
 	b.Close()
@@ -197,7 +197,7 @@ func TestBootJoiner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.Pristine || st.Self == nil || st.Self.Name != "b" || st.Self.IsLearner || len(st.Members) != 2 || types.ID(st.ClusterID) != joined.ClusterID {
+	if st.Pristine || st.Self == nil || st.Self.Name != "b" || st.Self.IsLearner || len(st.Members) != 2 || st.ClusterID != joined.ClusterID {
 		t.Errorf("after etcd has run: %+v", st)
 	}
 }

@@ -51,9 +51,9 @@ func (h helper) run(ctx context.Context) error {
 	}
 	switch h.Do {
 	case stepJoin:
-		j, err := seed.NewJoiner(h.Spec, joinedAs(p))
-		if err != nil {
-			return err
+		j, jerr := seed.NewJoiner(h.Spec, joinedAs(p))
+		if jerr != nil {
+			return jerr
 		}
 		return j.Apply(ctx, zap.NewNop())
 	case stepPrepare:

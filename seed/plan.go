@@ -156,7 +156,10 @@ func NewJoiner(spec Spec, joined Joined) (*Plan, error) {
 		kind: RecordJoin, owner: spec.Owner, dirs: dirs, content: joiner{},
 	}
 	slices.SortFunc(p.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
-	return p, p.listFiles()
+	if err := p.listFiles(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // clusterID derives the cluster's ID from the members' IDs, as etcd does.

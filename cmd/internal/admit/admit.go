@@ -49,7 +49,7 @@ type Member struct {
 	IsLearner  bool
 }
 
-// Started: an etcd has run as this member.
+// Started reports whether an etcd has run as this member.
 func (m Member) Started() bool { return m.Name != "" || len(m.ClientURLs) > 0 }
 
 // List is what a running cluster says of its members.
@@ -103,24 +103,24 @@ type Status struct {
 type Reason int
 
 const (
-	// Unreachable: no endpoint answered.
+	// Unreachable means that no endpoint answered.
 	Unreachable Reason = iota
-	// NoQuorum: an endpoint answered that the cluster cannot decide anything now.
+	// NoQuorum means that an endpoint answered that the cluster cannot decide anything now.
 	NoQuorum
-	// Unhealthy: etcd changes no members while one of them is down, or has been up
+	// Unhealthy means that etcd changes no members while one of them is down, or has been up
 	// for less than five seconds.
 	Unhealthy
-	// LearnerLimit: there are as many learners as the cluster takes.
+	// LearnerLimit means that there are as many learners as the cluster takes.
 	LearnerLimit
-	// NotInSync: a learner is not near enough to the leader.
+	// NotInSync means that a learner is not near enough to the leader.
 	NotInSync
-	// Denied: a user, a password or a certificate is missing or wrong.
+	// Denied means that a user, a password or a certificate is missing or wrong.
 	Denied
-	// NotLearner: somebody else has made it a voter meanwhile.
+	// NotLearner means that somebody else has made it a voter meanwhile.
 	NotLearner
-	// NoMember: the member is not listed, or not any more.
+	// NoMember means that the member is not listed, or not any more.
 	NoMember
-	// URLTaken: a member with this peer URL is listed.
+	// URLTaken means that a member with this peer URL is listed.
 	URLTaken
 	// Other is everything else.
 	Other

@@ -88,7 +88,8 @@ func (p *Peers) hash(ctx context.Context, url string, revision int64) (h Hash, e
 	if resp.StatusCode != http.StatusOK {
 		return h, fmt.Errorf("%s%s: HTTP %d: %.200q", url, hashPath, resp.StatusCode, data)
 	}
-	return h, json.Unmarshal(data, &h)
+	err = json.Unmarshal(data, &h)
+	return h, err
 }
 
 // Close drops the connections.

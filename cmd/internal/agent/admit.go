@@ -40,7 +40,7 @@ func (a *agent) admit(ctx context.Context, out Outcome) error {
 		return a.notNow(ctx, err)
 	}
 	if list.ClusterID != c.list.ClusterID {
-		if err := c.link.Remove(ctx, m.ID); err != nil {
+		if err = c.link.Remove(ctx, m.ID); err != nil {
 			a.Log.Warn("a learner was added to another cluster, and is still there", zap.String("member_id", m.ID.String()), zap.String("cluster_id", list.ClusterID.String()), zap.Error(err))
 		}
 		c.says.Asked = false
@@ -192,7 +192,7 @@ func (a *agent) joinRefusal(out Outcome) *exit.Error {
 	fail := func(reason, format string, args ...any) *exit.Error {
 		return &exit.Error{Reason: reason, Msg: fmt.Sprintf(format, args...)}
 	}
-	switch out.Rule {
+	switch out.Rule { //nolint:exhaustive // the rows about a running cluster only
 	case RuleTwin:
 		return fail("two-agents", "not adding %s to the running cluster: %s; %s", me, a.ownWords(), a.committed())
 	case RuleDenied, RuleJoinDenied:
@@ -288,7 +288,7 @@ func (a *agent) readdition(out Outcome) []string {
 // joinWhy says what keeps a node waiting that is to come into a running cluster; ""
 // where the decision was about something else.
 func (a *agent) joinWhy(out Outcome) string {
-	switch out.Rule {
+	switch out.Rule { //nolint:exhaustive // the rows that wait for a running cluster only
 	case RuleUnmarked:
 		return a.Etcd.DataDir + " is empty, and has no file " + a.RequireMark + " (--require-mark): is the volume mounted?"
 	case RuleHindered, RuleJoinHindered, RuleUnsteady, RuleUnripe, RuleSeveral:
@@ -301,7 +301,7 @@ func (a *agent) joinWhy(out Outcome) string {
 
 // joinAwaited is the short form, for the progress line.
 func (a *agent) joinAwaited(out Outcome) string {
-	switch out.Rule {
+	switch out.Rule { //nolint:exhaustive // the rows that wait for a running cluster only
 	case RuleUnmarked:
 		return "the volume"
 	case RuleTwin:

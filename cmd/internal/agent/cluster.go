@@ -23,13 +23,20 @@ import (
 // Cluster is a running cluster, as far as an agent asks it and changes it. An error
 // is an *admit.Error.
 type Cluster interface {
+	clusterList
+	clusterChange
+	StatusOf(ctx context.Context, m admit.Member) (admit.Status, error)
+}
+
+type clusterList interface {
 	List(ctx context.Context) (admit.List, error)
+	Agreed(ctx context.Context, m admit.Member) int
+	Close() error
+}
+
+type clusterChange interface {
 	AddLearner(ctx context.Context, peerURLs []string) (admit.Member, admit.List, error)
 	Remove(ctx context.Context, id types.ID) error
-	StatusOf(ctx context.Context, m admit.Member) (admit.Status, error)
-	Agreed(ctx context.Context, m admit.Member) int
-	Endpoints() []string
-	Close() error
 }
 
 const (
@@ -415,7 +422,7 @@ func (a *agent) proveURL() {
 		}
 	}
 	c.says.Localhost = c.says.Localhost && !loopback(a.plan.Self.PeerURLs[0]) // else a cluster on one host
-	c.says.Proved = c.proved >= len(voters)/2+1
+	c.says.Proved = c.proved > len(voters)/2
 	c.says.Late = bootTime()-c.listening >= callTime
 }
 

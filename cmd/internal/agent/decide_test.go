@@ -98,13 +98,25 @@ func policies() []policy {
 // that decide.
 func runnings() []Running {
 	list := []Running{
-		{}, {Asked: true, Denied: true}, {Asked: true, Hindered: true, Mine: NewLearner, OnDisk: true}, {Asked: true, Several: true, Mine: OldVoter},
-		{Welcome: true}, {Asked: true, Welcome: true}, {Asked: true, Welcome: true, Mine: OldLearner},
-		{Asked: true, Strangers: true}, {Asked: true, Old: true}, {Asked: true, Strangers: true, Old: true, Mine: OldVoter, Few: true},
-		{Asked: true, Mine: OldVoter, Few: true, Steady: true, Ripe: true}, {Asked: true, Mine: OldVoter}, {Asked: true, Mine: OldVoter, Ripe: true},
-		{Asked: true, Mine: OldVoter, Steady: true}, {Asked: true, Mine: OldVoter, Steady: true, Ripe: true},
-		{Asked: true, Mine: OldLearner, Answers: true}, {Asked: true, Mine: NewLearner, OnDisk: true, Localhost: true, Proved: true},
-		{Asked: true, Mine: NewLearner, OnDisk: true, Proved: true, Late: true}, {Asked: true, Mine: NewLearner, OnDisk: true, Late: true},
+		{},
+		{Asked: true, Denied: true},
+		{Asked: true, Hindered: true, Mine: NewLearner, OnDisk: true},
+		{Asked: true, Several: true, Mine: OldVoter},
+		{Welcome: true},
+		{Asked: true, Welcome: true},
+		{Asked: true, Welcome: true, Mine: OldLearner},
+		{Asked: true, Strangers: true},
+		{Asked: true, Old: true},
+		{Asked: true, Strangers: true, Old: true, Mine: OldVoter, Few: true},
+		{Asked: true, Mine: OldVoter, Few: true, Steady: true, Ripe: true},
+		{Asked: true, Mine: OldVoter},
+		{Asked: true, Mine: OldVoter, Ripe: true},
+		{Asked: true, Mine: OldVoter, Steady: true},
+		{Asked: true, Mine: OldVoter, Steady: true, Ripe: true},
+		{Asked: true, Mine: OldLearner, Answers: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Localhost: true, Proved: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Proved: true, Late: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Late: true},
 	}
 	for mine := Absent; mine <= OldVoter; mine++ {
 		list = append(list, Running{Asked: true, Mine: mine}, Running{Asked: true, Mine: mine, OnDisk: true})
@@ -653,7 +665,7 @@ func markdown() string {
 	for i, r := range table() {
 		status := ""
 		switch r.step {
-		case StepRefuse, StepRevoke:
+		case StepRefuse, StepRevoke, StepGiveUp:
 			status = strconv.Itoa(int(r.status))
 		case StepWait:
 			status = fmt.Sprintf("%d once the time is up", r.status)
@@ -665,7 +677,11 @@ func markdown() string {
 			status = "(goes on as prepared)"
 		case StepCommit:
 			status = "(goes on as pending)"
-		case StepFind, StepMeet, StepProbe:
+		case StepAdmit:
+			status = "(goes on as joining)"
+		case StepSetAside:
+			status = "(goes on as empty)"
+		case StepFind, StepMeet, StepProbe, StepConsult:
 			status = "(goes on)"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", i+1, r.disk, r.peers, r.out, status)

@@ -36,6 +36,10 @@ type Promotion struct {
 // Promoter is a running cluster, as far as a promotion asks it and changes it.
 type Promoter interface {
 	Cluster
+	promoter
+}
+
+type promoter interface {
 	Promote(ctx context.Context, id types.ID) error
 	Touch(ctx context.Context, m admit.Member) error
 	Status(ctx context.Context, endpoint string) (admit.Status, error)
@@ -241,7 +245,7 @@ func accessDenied(endpoints []string, err error) *exit.Error {
 
 // look fills in the gate.
 func (p *promotion) look(ctx context.Context) (g Gate, err error) {
-	if err := p.reach(); err != nil {
+	if err = p.reach(); err != nil {
 		return g, err
 	}
 	if p.list, err = p.link.List(ctx); err != nil {
@@ -258,10 +262,10 @@ func (p *promotion) look(ctx context.Context) (g Gate, err error) {
 	var leader, follower *admit.Status
 	var from admit.Member
 	for _, m := range p.list.Voters() {
-		s, err := p.link.StatusOf(ctx, m)
+		s, serr := p.link.StatusOf(ctx, m)
 		switch {
-		case err != nil:
-			g.VotersWell, p.why = false, err.Error()
+		case serr != nil:
+			g.VotersWell, p.why = false, serr.Error()
 		case len(s.Errors) > 0:
 			g.VotersWell, p.why = false, m.Name+" says: "+strings.Join(s.Errors, ", ")
 		case s.Leader == s.MemberID:
@@ -269,7 +273,7 @@ func (p *promotion) look(ctx context.Context) (g Gate, err error) {
 		default:
 			follower, from = &s, m
 		}
-		if leader != nil && follower == nil && from.ID == 0 && err == nil {
+		if leader != nil && follower == nil && from.ID == 0 && serr == nil {
 			from = m // a cluster of one
 		}
 	}
@@ -298,16 +302,7 @@ func (p *promotion) look(ctx context.Context) (g Gate, err error) {
 // own asks the etcd of this directory, at the client URLs that it has published and
 // at those that it listens on.
 func (p *promotion) own(ctx context.Context) (s admit.Status, err error) {
-	urls := slices.Clone(p.mine.ClientURLs)
-	for _, l := range p.Etcd.ClientListeners() {
-		host := l.Host
-		if addr, err := netip.ParseAddr(host); host == "" || err == nil && addr.IsUnspecified() {
-			host = "127.0.0.1"
-		}
-		if !l.Unix() {
-			urls = append(urls, l.URL(host))
-		}
-	}
+	urls := append(slices.Clone(p.mine.ClientURLs), p.listeners()...)
 	err = errors.New("it has no client URL")
 	for _, u := range urls {
 		if s, err = p.link.Status(ctx, u); err == nil && s.MemberID == p.id.MemberID {
@@ -318,6 +313,21 @@ func (p *promotion) own(ctx context.Context) (s admit.Status, err error) {
 		}
 	}
 	return s, fmt.Errorf("its etcd does not answer yet: %w", err)
+}
+
+// listeners lists the client URLs that this member's etcd listens on, as seen from
+// this host.
+func (p *promotion) listeners() (urls []string) {
+	for _, l := range p.Etcd.ClientListeners() {
+		host := l.Host
+		if addr, err := netip.ParseAddr(host); host == "" || err == nil && addr.IsUnspecified() {
+			host = "127.0.0.1"
+		}
+		if !l.Unix() {
+			urls = append(urls, l.URL(host))
+		}
+	}
+	return urls
 }
 
 // reach opens the connection to every client URL of other members that is known.
@@ -340,15 +350,7 @@ func (p *promotion) reach() error {
 	}
 	if len(urls) == 0 || p.id.Record == nil || p.id.Record.Kind != seed.RecordJoin {
 		// A voter knows the others; a learner does not list them.
-		for _, l := range p.Etcd.ClientListeners() {
-			host := l.Host
-			if addr, err := netip.ParseAddr(host); host == "" || err == nil && addr.IsUnspecified() {
-				host = "127.0.0.1"
-			}
-			if !l.Unix() {
-				urls = append(urls, l.URL(host))
-			}
-		}
+		urls = append(urls, p.listeners()...)
 	}
 	slices.Sort(urls)
 	urls = slices.Compact(urls)

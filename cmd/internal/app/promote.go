@@ -89,6 +89,6 @@ func (a *app) runPromote(c *cli.Context) error {
 	if err != nil || !c.Bool("stay") {
 		return unprinted(err)
 	}
-	<-c.Context.Done()
+	<-c.Done()
 	return nil
 }

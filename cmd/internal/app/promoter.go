@@ -38,7 +38,7 @@ func (a *app) promoteBeside(cfg agent.Config, r *agent.Result, command []string)
 	}
 	self, err := os.Executable()
 	if err == nil {
-		child := exec.Command(self, args...) //nolint:gosec,noctx // this program, which outlives this process on purpose
+		child := exec.Command(self, args...) //nolint:noctx // this program, which outlives this process on purpose
 		child.Env, child.Stdout, child.Stderr = a.Environ, os.Stderr, os.Stderr
 		err = child.Start()
 	}
@@ -57,7 +57,7 @@ const versionTime = 10 * time.Second
 func (a *app) etcdVersion(ctx context.Context, path string) string {
 	ctx, cancel := context.WithTimeout(ctx, versionTime)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, path, "--version").Output() //nolint:gosec // what the operator gave to be run
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
 	version := versionIn(string(out))
 	if err != nil || version == "" {
 		a.log.Warn(path+" does not tell its version: whether it can read the running cluster's data is not known", zap.Error(err))

@@ -33,12 +33,12 @@ type Contents struct {
 	HasKeys         bool // the key bucket holds something
 }
 
-// Seeded: the database is what Write makes, as far as it can be seen.
+// Seeded reports whether the database is what Write makes, as far as it can be seen.
 func (c *Contents) Seeded() bool {
 	return c.fresh() && c.Term == 1 && len(c.Members) > 0 && c.ConsistentIndex == uint64(len(c.Members))
 }
 
-// Untouched: the database is what WriteEmpty makes, as far as it can be seen.
+// Untouched reports whether the database is what WriteEmpty makes, as far as it can be seen.
 func (c *Contents) Untouched() bool {
 	return c.fresh() && c.Term == 0 && len(c.Members) == 0 && c.ConsistentIndex == 0
 }
