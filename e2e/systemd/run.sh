@@ -33,7 +33,6 @@ packages=deploy/packages/README.md
 ran=$dir/ran
 # shellcheck source=e2e/readme.sh
 . e2e/readme.sh
-endpoints=http://etcd-1.example.org:2379,http://etcd-2.example.org:2379,http://etcd-3.example.org:2379
 by_address() { echo "http://192.0.2.${machines[0]}:2379,http://192.0.2.${machines[1]}:2379,http://192.0.2.${machines[2]}:2379"; }
 
 # records: the README's records, for the machines of now.
