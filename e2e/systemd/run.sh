@@ -137,6 +137,22 @@ ${commands[2]}" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the service do
 	healthy "$1"
 }
 
+# heal_alone: a disk is lost, and the same service brings its member back, by the setting that the README
+# names.
+heal_alone() {
+	local n=${machines[2]} before after id='etcdctl --endpoints=http://localhost:2379 member list'
+	before=$(on "${machines[0]}" sh -c "$id" | grep etcd-3 | cut -d , -f 1)
+	on "$n" sh -ec 'mkdir -p /run/systemd/system/etcd.service.d
+printf "[Service]\nEnvironment=ETCDINIT_IF_RUNNING=replace ETCDINIT_REPLACE_AFTER=5s\n" >/run/systemd/system/etcd.service.d/zz.conf
+systemctl daemon-reload; systemctl stop etcd; rm -rf /var/lib/etcd/default'
+	on "$n" timeout 60 systemctl start etcd || { on "$n" systemctl status etcd --no-pager --full >&2; fail "the lost member does not come back by itself"; }
+	on "$n" timeout 60 etcdinit promote --wait --config-file /etc/etcd/etcd.yaml >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member is not promoted"; }
+	healthy "$1"
+	after=$(on "${machines[0]}" sh -c "$id" | grep etcd-3 | cut -d , -f 1)
+	[ "$before" != "$after" ] || fail "the member is back under its old ID"
+	on "$n" sh -ec 'rm -rf /run/systemd/system/etcd.service.d; systemctl daemon-reload'
+}
+
 # advised STATUS: the command that the README's table has for a status.
 advised() { sed -n "s/^| $1 .*\`\([^\`]*\)\` *|\$/\1/p; s/^| $1 .*\`\([^\`]*\)\`, or.*/\1/p" $readme | grep . || fail "$readme has no command for $1"; }
 
@@ -302,7 +318,12 @@ for form in config-file oneshot exec; do
 	healthy $form
 	[ $form != oneshot ] || upgrade
 	lose_disk $unit
-	if [ $form = config-file ]; then heal $form; step "the lost member is back, by the refusal's own commands"; fi
+	if [ $form = config-file ]; then
+		heal $form
+		step "the lost member is back, by the refusal's own commands"
+		heal_alone $form
+		step "another lost member is back, by itself"
+	fi
 	case $form in
 	oneshot | exec) [ "$(on 22 systemctl show $unit -P NRestarts)" = 0 ] || fail "$form: 42 was tried again" ;;
 	esac
