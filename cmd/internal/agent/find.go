@@ -156,6 +156,7 @@ func (a *agent) interrupted(cause error) error {
 // await asks until the set is whole.
 func (a *agent) await(ctx context.Context, provider discovery.Provider) ([]discovery.Peer, error) {
 	defer a.span("discover")()
+	provider = a.hostNetwork(provider)
 	return discovery.Await(ctx, provider, discovery.AwaitOptions{
 		Size: a.Size,
 		Env:  a.env(),
@@ -349,6 +350,7 @@ func (a *agent) env() discovery.Env {
 		ResolvConf:    a.ResolvConf,
 		Token:         e.Token(),
 		PluginDirs:    a.PluginDirs,
+		Pod:           a.Pod,
 		Log:           a.Log,
 	}
 	switch {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -15,6 +16,9 @@ import (
 func (a *agent) refusal(ctx context.Context, out Outcome) error {
 	e := a.refuse(out)
 	e.Status = out.Status
+	if e.Status == exit.Disagree {
+		e.Msg += "; " + a.place()
+	}
 	if expired(ctx) && (e.Status == exit.Disagree || out.Rule == RuleOtherRuns) {
 		e.Msg = context.Cause(ctx).Error() + ": " + e.Msg
 	}
@@ -82,6 +86,27 @@ func asExit(err error) *exit.Error {
 		return e
 	}
 	return &exit.Error{Msg: err.Error()}
+}
+
+// place says which node this is, where its data are, and where the members were
+// found.
+func (a *agent) place() string {
+	text := "this node is " + a.plan.Self.Name + " (" + strings.Join(a.plan.Self.PeerURLs, ",") + "), its data-dir " + a.Etcd.DataDir
+	if a.found != nil {
+		text += ", the members are those of " + sourceWords(a.Source)
+	}
+	return text
+}
+
+// sourceWords is a source without its parameters and password, which may be long or
+// secret.
+func sourceWords(source string) string {
+	u, err := url.Parse(source)
+	if err != nil {
+		return "the discovery source"
+	}
+	u.RawQuery, u.ForceQuery, u.Fragment = "", false, ""
+	return u.Redacted()
 }
 
 // over is how a wait ends that was interrupted.
