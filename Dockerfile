@@ -11,13 +11,14 @@ ARG GOPROXY
 ARG GOFLAGS
 ARG GONOSUMDB
 ARG VERSION=unknown
+ARG REVISION=unknown
 ENV CGO_ENABLED=0 GOWORK=off
 WORKDIR /src
 # The modules first: they change less often than the sources.
 COPY go.mod go.sum ./
 RUN ["go", "mod", "download"]
 COPY . .
-RUN go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2,urfave_cli_no_docs -ldflags "-s -w -X main.version=${VERSION}" -o /out/etcdinit ./cmd/etcdinit
+RUN go build -trimpath -buildvcs=false -tags grpcnotrace,nethttpomithttp2,urfave_cli_no_docs -ldflags "-s -w -X main.version=${VERSION} -X main.revision=${REVISION}" -o /out/etcdinit ./cmd/etcdinit
 
 FROM scratch
 ARG VERSION=unknown

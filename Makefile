@@ -18,7 +18,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## bin/etcdinit for this machine, static and stripped
-	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION)" -o bin/etcdinit ./cmd/etcdinit
+	CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS) -ldflags "-s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)" -o bin/etcdinit ./cmd/etcdinit
 
 .PHONY: test
 test: ## the unit tests

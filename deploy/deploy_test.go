@@ -20,7 +20,11 @@ func commandLine(t *testing.T) (flags map[string]map[string]bool, variables map[
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	help := func(arg ...string) string {
-		out, err := exec.Command(bin, append(arg, "--help")...).Output()
+		flag := "--help-all" // of those commands that show only the flags that matter
+		if arg[0] == "inspect" {
+			flag = "--help"
+		}
+		out, err := exec.Command(bin, append(arg, flag)...).Output()
 		if err != nil {
 			t.Fatalf("etcdinit %s --help: %v", strings.Join(arg, " "), err)
 		}
@@ -29,7 +33,7 @@ func commandLine(t *testing.T) (flags map[string]map[string]bool, variables map[
 	flag := regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z][a-z0-9-]+)(?:.*?, (-\w)\b)?`)
 	variable := regexp.MustCompile(`\$(ETCDINIT_[A-Z_]+)`)
 	flags, variables = map[string]map[string]bool{}, map[string]bool{"ETCDINIT_LOG_LEVEL": true, "ETCDINIT_LOG_FORMAT": true}
-	for _, command := range []string{"init", "discover", "verify", "exec", "inspect", "withdraw"} {
+	for _, command := range []string{"init", "discover", "verify", "exec", "inspect", "withdraw", "promote"} {
 		text := help(command)
 		flags[command] = map[string]bool{"--log-level": true, "--log-format": true, "--help": true}
 		for _, match := range flag.FindAllStringSubmatch(text, -1) {
@@ -50,7 +54,7 @@ func commandLine(t *testing.T) (flags map[string]map[string]bool, variables map[
 type use struct{ command, flag string }
 
 var (
-	called      = regexp.MustCompile(`\betcdinit((?: +--?[a-z-]+(?:[= ][^ -]\S*)?)*) +(init|exec|discover|verify|inspect|withdraw)\b([^\n]*)`)
+	called      = regexp.MustCompile(`\betcdinit((?: +--?[a-z-]+(?:[= ][^ -]\S*)?)*) +(init|exec|discover|verify|inspect|withdraw|promote)\b([^\n]*)`)
 	flagOnLine  = regexp.MustCompile(`(?:^|[\s"'\[,])(--?[a-z][a-z0-9-]*)`)
 	listed      = regexp.MustCompile(`(?m)^\s*(?:args|command):\s*\n?((?:\s*- [^\n]*\n)+)|(?:args|command|entrypoint): *\[([^\]]*)\]`)
 	continued   = regexp.MustCompile(`\\\n\s*`)

@@ -17,8 +17,10 @@ const (
 	defaultBackoffMin = 200 * time.Millisecond
 	defaultBackoffMax = 5 * time.Second
 	// lastTry is how long before the deadline a wait that would outlast it
-	// ends: time enough for one exchange with a slow server.
-	lastTry = 2 * time.Second
+	// ends: time enough for one exchange with a slow server. After it, there is
+	// one more right before the end, for a server that answers at once.
+	lastTry  = 2 * time.Second
+	veryLast = 300 * time.Millisecond
 	// hintsAfter is how long a wait may take before it is told what to look at.
 	hintsAfter = 30 * time.Second
 )
@@ -201,14 +203,25 @@ func (w *wait) backoff() time.Duration {
 // change is waited for, but not past the last try that can still succeed.
 func (w *wait) next(ctx context.Context, backoff, after time.Duration) time.Duration {
 	d := max(backoff, after)
+	if left, ok := remaining(ctx); ok && left <= lastTry {
+		d = backoff // what asking sooner cannot change is asked all the same
+	}
+	return BeforeDeadline(ctx, d)
+}
+
+// BeforeDeadline shortens a wait that would outlast ctx's deadline, so that
+// there is a look some time before it, and one right before it.
+func BeforeDeadline(ctx context.Context, d time.Duration) time.Duration {
 	left, ok := remaining(ctx)
 	switch {
 	case !ok || d <= left-lastTry:
 		return d
 	case left > lastTry:
 		return left - lastTry
+	case left > veryLast:
+		return min(d, left-veryLast)
 	}
-	return min(backoff, left)
+	return min(d, left)
 }
 
 func (w *wait) giveUp(ctx context.Context) error {

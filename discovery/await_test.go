@@ -194,6 +194,53 @@ func TestAwaitAfter(t *testing.T) {
 	}
 }
 
+// late is a source whose set is whole from a time on.
+type late struct{ whole time.Time }
+
+func (l late) Discover(context.Context) ([]discovery.Peer, error) {
+	if time.Now().Before(l.whole) {
+		return nil, &discovery.Error{Kind: discovery.Retry, Msg: "NXDOMAIN", After: time.Hour}
+	}
+	return zone3(3), nil
+}
+
+// TestAwaitLastLook: what comes right before the deadline is still seen, however
+// long the wait was.
+func TestAwaitLastLook(t *testing.T) {
+	for _, timeout := range []time.Duration{time.Second, 5 * time.Second, 10 * time.Minute} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), timeout)
+				defer cancel()
+				start := time.Now()
+				peers, err := discovery.Await(ctx, late{start.Add(timeout - 400*time.Millisecond)}, discovery.AwaitOptions{Size: 3})
+				if err != nil || len(peers) != 3 {
+					t.Errorf("got %v, %v after %v", peers, err, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// TestBeforeDeadline: two looks before the end, whatever the wait was to be.
+func TestBeforeDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var looks []time.Duration
+		for start := time.Now(); time.Since(start) < 10*time.Second; {
+			time.Sleep(discovery.BeforeDeadline(ctx, time.Hour))
+			looks = append(looks, time.Since(start))
+		}
+		if want := []time.Duration{8 * time.Second, 9700 * time.Millisecond, 10 * time.Second}; !slices.Equal(looks, want) {
+			t.Errorf("looks after %v, want %v", looks, want)
+		}
+		if d := discovery.BeforeDeadline(t.Context(), time.Hour); d != time.Hour {
+			t.Errorf("without a deadline: %v", d)
+		}
+	})
+}
+
 // TestAwaitHints: a wait that is long is told what to look at, also when no
 // deadline will ever say it.
 func TestAwaitHints(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 // must have exactly size peers (any number where size is 0), each with a legal
 // name, a host, a port, at least one address and well-formed URLs; names,
 // host:port pairs, URLs and address:port pairs are unique; no address is
-// link-local, and none is a loopback address unless all are.
+// link-local, and none is a loopback address unless all are; and no name is
+// made from an address or a random ID (CheckStable).
 //
 // Too few peers and a peer without an address are *Error of kind Retry; every
 // other breach is Unusable.
@@ -45,7 +46,10 @@ func Check(peers []Peer, size int) error {
 			Seen: peers,
 		}
 	}
-	return checkAddrs(peers)
+	if err := checkAddrs(peers); err != nil {
+		return err
+	}
+	return CheckStable(peers)
 }
 
 func atLeastOne(size int) string {

@@ -31,6 +31,9 @@ type Peer struct {
 	// TTL says how long caches may go on giving an older answer; 0 where the
 	// source has no caches. A mismatch is final only after it has passed.
 	TTL time.Duration `json:"-"`
+	// AsIs: somebody wrote this name down, or has allowed it, whatever it is made
+	// of.
+	AsIs bool `json:"-"`
 }
 
 // Provider finds the peers of one cluster.
@@ -62,7 +65,9 @@ type Env struct {
 	PeerScheme      string           // "http" or "https", from the peer TLS configuration
 	ClientScheme    string           // the same for clients
 	PeerPorts       []uint16         // ports of listen-peer-urls (or of initial-advertise-peer-urls)
+	MappedPorts     bool             // this node was told who it is: the records' ports need not be those it listens on
 	ClientListeners []Listener       // listen-client-urls
+	ClientURLs      []string         // advertise-client-urls: where it is set, no source is asked for client URLs
 	ServiceSuffix   string           // discovery-srv-name
 	DNSServers      []netip.AddrPort // --dns-server; empty: those of ResolvConf
 	ResolvConf      string           // "/etc/resolv.conf" where empty

@@ -19,8 +19,12 @@ func normalize(peers []Peer, env Env) []Peer {
 	slices.SortFunc(out, byHost)
 	out = merge(out)
 	name(out)
-	for i := range out {
-		if len(out[i].ClientURLs) == 0 {
+	members := map[string]int{}
+	for _, p := range out {
+		members[p.Host]++
+	}
+	for i := range out { // of two on one host, nobody knows who listens where
+		if len(out[i].ClientURLs) == 0 && members[out[i].Host] == 1 {
 			out[i].ClientURLs = clientURLs(out[i].Host, env.ClientListeners)
 		}
 	}
@@ -94,6 +98,7 @@ func merge(sorted []Peer) []Peer {
 				last.Addrs = sortedAddrs(append(last.Addrs, p.Addrs...))
 				last.ClientURLs = normalizeURLs(append(last.ClientURLs, p.ClientURLs...))
 				last.TTL = max(last.TTL, p.TTL)
+				last.AsIs = last.AsIs || p.AsIs
 				last.Alias = cmp.Or(last.Alias, p.Alias)
 				continue
 			}

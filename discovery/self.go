@@ -52,6 +52,35 @@ func MatchSelf(peers []Peer, local Local) (int, error) {
 	return matches[0], m.contradiction(matches[0])
 }
 
+// Swapped tells whether this host, which its addresses say is peers[self], has a
+// host name that is exactly another peer's: DNS may be stale, and name this host's
+// address for another one. --self-name, --self-ip and etcd's name settle it, and
+// so does an address that both peers share. It is an *Error of kind NotSelf.
+func Swapped(peers []Peer, self int, local Local) error {
+	m := matcher{peers: peers, local: local}
+	if local.Name != "" || local.Explicit.IsValid() || slices.Contains(m.named(local.NameHint), self) {
+		return nil
+	}
+	hostname := hosturl.Canonical(local.Hostname)
+	is := func(p Peer) bool {
+		return hostname != "" && (strings.EqualFold(p.Name, hostname) || p.Host == hostname)
+	}
+	if is(peers[self]) {
+		return nil
+	}
+	mine := m.mine()
+	for _, p := range peers {
+		if !is(p) || len(common(p.Addrs, mine)) > 0 {
+			continue
+		}
+		q := peers[self]
+		return m.fail(fmt.Sprintf("this host is called %q, which is %s=%s, but by its addresses it is %s=%s: the records may be old, or the addresses of the two are swapped",
+			local.Hostname, plain(p.Name), addrList(p.Addrs), plain(q.Name), addrList(q.Addrs)), mine,
+			"; correct the records or the host name, or say which member this is with --self-name or --self-ip")
+	}
+	return nil
+}
+
 // MaxTTL is how long caches may go on giving older answers than these: a
 // mismatch is final only after it.
 func MaxTTL(peers []Peer) time.Duration {

@@ -1,6 +1,7 @@
 package discovery_test
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -110,6 +111,47 @@ func TestMatchSelf(t *testing.T) {
 	}
 }
 
+// TestSwapped: a host that is called exactly as another peer is not taken for the
+// one that its address names, unless somebody said who it is.
+func TestSwapped(t *testing.T) {
+	zone := peersOf("etcd-0 etcd-0.example.com 192.0.2.10", "etcd-1 etcd-1.example.com 192.0.2.11")
+	shared := peersOf("etcd-0 etcd-0.example.com:2380 192.0.2.10", "etcd-1 etcd-1.example.com:2381 192.0.2.10")
+	clusters := peersOf("etcd-0.a etcd-0.a 192.0.2.10", "etcd-0.b etcd-0.b 192.0.2.11")
+	tests := []struct {
+		name    string
+		peers   []discovery.Peer
+		local   discovery.Local
+		swapped bool
+	}{
+		{"another's", zone, discovery.Local{Hostname: "etcd-1"}, true},
+		{"another's, in capitals", zone, discovery.Local{Hostname: "ETCD-1"}, true},
+		{"another's, the whole host", zone, discovery.Local{Hostname: "etcd-1.example.com."}, true},
+		{"another's, and etcd's name is nobody's", zone, discovery.Local{Hostname: "etcd-1", NameHint: "default"}, true},
+		{"its own", zone, discovery.Local{Hostname: "etcd-0"}, false},
+		{"its own, the whole host", zone, discovery.Local{Hostname: "etcd-0.example.com"}, false},
+		{"in another domain", zone, discovery.Local{Hostname: "etcd-1.example.org"}, false},
+		{"nobody's", zone, discovery.Local{Hostname: "worker-1"}, false},
+		{"none", zone, discovery.Local{}, false},
+		{"--self-name", zone, discovery.Local{Hostname: "etcd-1", Name: "etcd-0"}, false},
+		{"--self-ip", zone, discovery.Local{Hostname: "etcd-1", Explicit: netip.MustParseAddr("192.0.2.10")}, false},
+		{"etcd's name", zone, discovery.Local{Hostname: "etcd-1", NameHint: "etcd-0"}, false},
+		{"two members on one host", shared, discovery.Local{Hostname: "etcd-1"}, false},
+		{"the same label in two clusters", clusters, discovery.Local{Hostname: "etcd-0"}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.local.Addrs = addrs("192.0.2.10")
+			err := discovery.Swapped(tt.peers, 0, tt.local)
+			if (kind(err) == discovery.NotSelf) != tt.swapped || !tt.swapped && err != nil {
+				t.Fatalf("got %v, want swapped: %t", err, tt.swapped)
+			}
+			if tt.swapped {
+				contains(t, err, "etcd-0=192.0.2.10", "etcd-1=192.0.2.11", "--self-name", "--self-ip")
+			}
+		})
+	}
+}
+
 func TestMaxTTL(t *testing.T) {
 	if got := discovery.MaxTTL([]discovery.Peer{{TTL: time.Second}, {TTL: time.Minute}, {}}); got != time.Minute {
 		t.Errorf("got %v", got)
@@ -133,8 +175,8 @@ func TestLocalAddrs(t *testing.T) {
 		}
 	}
 	_, err = discovery.LocalAddrs("nosuch0")
-	if kind(err) != discovery.Config {
-		t.Fatalf("got %v, want Config", err)
+	if e := (*discovery.Error)(nil); !errors.As(err, &e) || e.Kind != discovery.Retry || e.AtDeadline != discovery.Config {
+		t.Fatalf("got %v, want a Retry that is Config at the deadline", err)
 	}
 	contains(t, err, `"nosuch0"`, "lo")
 }

@@ -9,10 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.uber.org/zap"
 
-	"github.com/etcdinit/etcdinit/seed/internal/membersdb"
 	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
 	"github.com/etcdinit/etcdinit/seed/internal/stage"
 )
@@ -75,6 +73,7 @@ type apply struct {
 	wal    *stage.Dir // holds wal/: data, or a directory in the separate wal-dir
 	done   bool
 
+	unused string // a member directory that is moved aside
 	disk   DiskID // the ID that is bound; "" for none
 	tokens tokens
 	own    []*os.File // what was staged, held open: nobody else gets its inode
@@ -103,7 +102,7 @@ func (a *apply) prepare() error {
 		a.clean,
 		a.look,
 		a.choose,
-		func() error { return clearSkeleton(a.dirs) },
+		a.clear,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -111,6 +110,18 @@ func (a *apply) prepare() error {
 		}
 	}
 	return nil
+}
+
+// clear makes room for member/.
+func (a *apply) clear() error {
+	if a.unused == "" {
+		return clearSkeleton(a.dirs)
+	}
+	aside, err := moveAside(a.dirs, a.unused)
+	if err == nil {
+		a.log.Warn(a.unused+" was made by an etcd that was started too early, and was never used: it is "+aside+" now", zap.String("from", a.unused), zap.String("to", aside))
+	}
+	return err
 }
 
 // take makes a directory where it is missing, and locks it.
@@ -137,7 +148,7 @@ func (a *apply) look() error {
 	if err := a.refuse(st); err != nil {
 		return err
 	}
-	a.tokens = fd.tokens
+	a.tokens, a.unused = fd.tokens, st.Unused
 	return nil
 }
 
@@ -222,11 +233,11 @@ func writableBy(info fs.FileInfo, user stage.Owner) bool {
 // space refuses a file system that etcd would fill: a segment and the one that
 // etcd prepares at its start, and the database.
 func (a *apply) space() error {
-	wal, db := 2*raftlog.SegmentSize(), dbSize(a.members)
+	wal, db := 2*raftlog.SegmentSize(), a.content.dbSize()
 	if !a.dirs.separate {
 		return enough(a.dirs.data, wal+db)
 	}
-	same, err := stage.SameDevice(a.dirs.data, a.dirs.wal)
+	same, err := stage.SameDevice(nearest(a.dirs.data), nearest(a.dirs.wal))
 	if err != nil {
 		return err
 	}
@@ -237,7 +248,7 @@ func (a *apply) space() error {
 }
 
 func enough(path string, need int64) error {
-	free, known, err := stage.Free(path)
+	free, known, err := stage.Free(nearest(path))
 	if err != nil {
 		return err
 	}
@@ -273,22 +284,7 @@ func (a *apply) stageDB() (err error) {
 			return err
 		}
 	}
-	return stage.Private(func() error { return membersdb.Write(a.data.Path(dbFile), a.unpublished()) })
-}
-
-// unpublished is the members as the bucket has them before anybody has run: to
-// etcd a member with client URLs has run, and would be refused its first start.
-// Only our own entry has some, since the handoff reads them there.
-func (a *apply) unpublished() []*membership.Member {
-	list := make([]*membership.Member, 0, len(a.members))
-	for _, m := range a.members {
-		entry := *m
-		if m.ID != a.MemberID {
-			entry.ClientURLs = nil
-		}
-		list = append(list, &entry)
-	}
-	return list
+	return stage.Private(func() error { return a.content.db(a.data.Path(dbFile)) })
 }
 
 func (a *apply) stageWAL() (err error) {
@@ -299,7 +295,7 @@ func (a *apply) stageWAL() (err error) {
 		}
 	}
 	id := raftlog.Identity{Member: a.MemberID, Cluster: a.ClusterID}
-	return stage.Private(func() error { return raftlog.Write(a.wal.Path(a.stagedWAL()), id, a.members) })
+	return stage.Private(func() error { return a.content.log(a.wal.Path(a.stagedWAL()), id) })
 }
 
 // stagedWAL is the log's directory within its staging directory.
@@ -346,7 +342,7 @@ func (a *apply) explain(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	msg := a.act + " " + a.DataDir + " failed, nothing was committed"
+	msg := a.act + " " + a.DataDir + " failed"
 	if a.done {
 		msg = a.act + " " + a.DataDir + " failed at its very end"
 	}
@@ -361,6 +357,8 @@ func (a *apply) explain(err error) error {
 		msg += fmt.Sprintf(": %s cannot be written by uid %d, gid %d", describe(path), os.Geteuid(), os.Getegid())
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		msg += ": no space (or quota) left for two WAL segments of 64 MB and the database: use a larger volume"
+	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, syscall.ENOLCK):
+		msg += ": the file system of " + path + " has no file locks, and etcd does not start without: use another volume (NFS: mount it without nolock)"
 	}
 	return &Error{Kind: Write, Msg: msg, Err: err}
 }

@@ -351,3 +351,24 @@ func TestCompare(t *testing.T) {
 		})
 	}
 }
+
+// TestCompareSpelling: a stored URL is a member's whatever its spelling, and with
+// others beside it; one that is missing is not.
+func TestCompareSpelling(t *testing.T) {
+	plan := &seed.Plan{Self: seed.Member{PeerURLs: []string{"http://m1.example.org:2380"}}}
+	for _, tc := range []struct {
+		stored []string
+		same   bool
+	}{
+		{[]string{"http://M1.Example.org.:2380"}, true},
+		{[]string{"http://10.0.0.1:2380", "http://m1.example.org:2380"}, true},
+		{[]string{"https://m1.example.org:2380"}, false},
+		{[]string{"http://m1.example.org:2381"}, false},
+		{nil, false},
+	} {
+		st := &seed.State{Kind: seed.Valid, Self: &seed.Member{PeerURLs: tc.stored}}
+		if got := st.Compare(plan).SameMember; got != tc.same {
+			t.Errorf("%v: %v, want %v", tc.stored, got, tc.same)
+		}
+	}
+}

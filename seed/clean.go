@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/etcdinit/etcdinit/seed/internal/stage"
 )
@@ -171,6 +172,25 @@ func clearSkeleton(dirs layout) error {
 		}
 	}
 	return nil
+}
+
+// moveAside gives a member directory that no etcd has ever used a name that says so,
+// and returns it. A log that has appeared meanwhile goes back with it.
+func moveAside(dirs layout, member string) (aside string, err error) {
+	for n := 1; ; n++ {
+		aside = filepath.Join(dirs.data, unusedPrefix+strconv.Itoa(n))
+		err = stage.Rename(member, aside)
+		if err == nil || !errors.Is(err, fs.ErrExist) && !notEmpty(err) {
+			break
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	if hasSegments(filepath.Join(aside, "wal")) || dirs.separate && hasSegments(dirs.wal) {
+		return "", errors.Join(&Error{Kind: Changed, Msg: "a log has appeared in " + dirs.wal + " meanwhile: run again"}, stage.Rename(aside, member))
+	}
+	return aside, stage.SyncDir(dirs.data)
 }
 
 // removeDurably removes a file and syncs its directory, also when the file was

@@ -4,12 +4,16 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
+
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 )
 
 // Comparison is a stored member beside a plan.
 type Comparison struct {
 	// SameMember: the stored entry of this very member carries the peer URLs
-	// that the plan gives it. It alone decides whether the data may be used.
+	// that the plan gives it, in whatever spelling, and perhaps more: a member's
+	// URLs are nobody else's. It alone decides whether the data may be used.
 	SameMember bool
 	// StoredSelf is the stored entry; only its ID is set where the members
 	// bucket has none (a joiner that has not caught up, a removed member).
@@ -36,7 +40,7 @@ func (s *State) Compare(p *Plan) Comparison {
 	if s.Self != nil {
 		c.StoredSelf = *s.Self
 	}
-	c.SameMember = s.Self != nil && sameURLs(s.Self.PeerURLs, p.Self.PeerURLs) && !c.SelfRemoved
+	c.SameMember = s.Self != nil && carries(s.Self.PeerURLs, p.Self.PeerURLs) && !c.SelfRemoved
 	c.Added = missing(p.Members, s.Members)
 	c.Removed = missing(s.Members, p.Members)
 	return c
@@ -46,18 +50,30 @@ func (s *State) Compare(p *Plan) Comparison {
 func missing(from, in []Member) []Member {
 	var list []Member
 	for _, m := range from {
-		if !slices.ContainsFunc(in, func(o Member) bool { return sameURLs(o.PeerURLs, m.PeerURLs) }) {
+		if !slices.ContainsFunc(in, func(o Member) bool { return carries(o.PeerURLs, m.PeerURLs) || carries(m.PeerURLs, o.PeerURLs) }) {
 			list = append(list, m)
 		}
 	}
 	return list
 }
 
-func sameURLs(a, b []string) bool {
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
+// carries tells whether all has every one of some.
+func carries(all, some []string) bool {
+	for _, u := range some {
+		if !slices.ContainsFunc(all, func(v string) bool { return canonical(v) == canonical(u) }) {
+			return false
+		}
+	}
+	return len(some) > 0
+}
+
+// canonical is a URL in the one spelling that equal ones share.
+func canonical(text string) string {
+	u, err := url.Parse(strings.TrimSpace(text))
+	if err != nil || u.Port() == "" {
+		return text
+	}
+	return strings.ToLower(u.Scheme) + "://" + net.JoinHostPort(hosturl.Canonical(u.Hostname()), u.Port())
 }
 
 // packageDefault recognises the cluster that a distribution's package starts when

@@ -58,6 +58,9 @@ func scenarios() []scenario {
 		{layout: 1, do: stepClean, bound: true, sparse: true},
 		{layout: 0, do: stepClean, bound: true, settled: true, sparse: true},
 		{layout: 1, do: stepClean, bound: true, settled: true, sparse: true},
+		{layout: 0, do: stepJoin, sparse: true},
+		{layout: 1, do: stepJoin, sparse: true},
+		{layout: 3, do: stepJoin, sparse: true},
 		{layout: 1, do: stepRelease},
 		{layout: 0, do: stepWithdraw, sparse: true},
 		{layout: 1, do: stepWithdraw, sparse: true},
@@ -116,6 +119,12 @@ func (sc scenario) arrange(t *testing.T) *attempt {
 	root, spec := arrange(t, sc.layout)
 	run := &attempt{helper: helper{Spec: spec, Umask: -1, Do: sc.do}, scenario: sc, root: root}
 	if sc.do == "" || sc.do == stepPrepare {
+		return run
+	}
+	if sc.do == stepJoin {
+		if sc.layout != 3 { // a birth was prepared here before the cluster was found
+			mustPrepare(t, spec)
+		}
 		return run
 	}
 	run.disk = mustPrepare(t, spec)
@@ -277,6 +286,11 @@ func (a *attempt) goOn(t *testing.T, before []string) {
 			mustApply(t, a.Spec)
 		}
 		a.wantSeed(t, seed.RecordComputed, "")
+	case stepJoin:
+		if st.Kind == seed.Empty {
+			mustJoin(t, a.Spec)
+		}
+		a.wantSeed(t, seed.RecordJoin, "")
 	case stepPrepare:
 		d := mustPrepare(t, a.Spec)
 		if first.DiskID != "" && first.DiskID != d {
@@ -333,7 +347,7 @@ func (a *attempt) wantSeed(t *testing.T, kind string, d seed.DiskID) *seed.State
 		t.Fatalf("after the second run: %v", err)
 	}
 	if st.Kind != seed.Valid || !st.Pristine || !st.Compare(mustPlan(t, a.Spec)).SameMember || len(st.Leftovers) > 0 ||
-		st.Record == nil || st.Record.Kind != kind || st.Record.DiskID != d || a.Do != stepRelease && st.Pending != (kind == seed.RecordBirth) {
+		st.Record == nil || st.Record.Kind != kind || st.Record.DiskID != d || a.Do != stepRelease && st.Pending == (kind == seed.RecordComputed) {
 		t.Fatalf("after the second run: %+v, record %+v", st, st.Record)
 	}
 	if err := seed.Confirm(st); err != nil {

@@ -51,7 +51,9 @@ type found struct {
 	log     *raftlog.Log
 	db      *membersdb.Contents
 	// half: our own database whose log never appeared; it may be taken away.
-	half   bool
+	half bool
+	// bare: a database that no etcd has ever had anything to put into.
+	bare   bool
 	tokens tokens
 }
 
@@ -78,6 +80,7 @@ func examine(dirs layout) (st *State, fd *found, err error) {
 	err = judge(dirs, st, fd)
 	if d, ok := errors.AsType[*damage](err); ok {
 		st.Kind, st.Reason, err = Broken, d.reason, nil
+		st.LogLost = d.lost
 		st.Pristine = false
 	}
 	if err == nil {
@@ -86,12 +89,17 @@ func examine(dirs layout) (st *State, fd *found, err error) {
 	return st, fd, err
 }
 
-// damage is a reason why a directory is Broken.
-type damage struct{ reason string }
+// damage is a reason why a directory is Broken. lost: votes may be gone with it.
+type damage struct {
+	reason string
+	lost   bool
+}
 
 func (d *damage) Error() string { return d.reason }
 
-func broken(format string, args ...any) error { return &damage{fmt.Sprintf(format, args...)} }
+func broken(format string, args ...any) error { return &damage{fmt.Sprintf(format, args...), false} }
+
+func lost(format string, args ...any) error { return &damage{fmt.Sprintf(format, args...), true} }
 
 func judge(dirs layout, st *State, fd *found) error {
 	if err := halves(dirs, st, fd); err != nil || st.Kind == Empty {
@@ -101,9 +109,15 @@ func judge(dirs layout, st *State, fd *found) error {
 	if err != nil {
 		return readable(err)
 	}
-	db, err := membersdb.Read(filepath.Join(dirs.data, dbFile), lockWait)
+	var db *membersdb.Contents
+	if fd.listing.db {
+		db, err = membersdb.Read(filepath.Join(dirs.data, dbFile), lockWait)
+		err = dbError(err)
+	} else {
+		db, err = replayed(dirs, st, fd.listing, log)
+	}
 	if err != nil {
-		return dbError(err)
+		return err
 	}
 	fd.log, fd.db = log, db
 	st.MemberID, st.ClusterID = log.Member, log.Cluster
@@ -122,17 +136,45 @@ func judge(dirs layout, st *State, fd *found) error {
 	}
 	st.Pristine = log.Pristine
 	st.PackageDefault = packageDefault(st.Members)
-	err = together(dirs, st, log, db)
+	if st.Pending && fd.listing.linked == filepath.Join(dirs.data, memberDir) {
+		return broken("%s is a symbolic link, and the seed in it is not released yet: name its target's parent as data-dir", fd.listing.linked)
+	}
+	if !st.LogAlone {
+		err = together(dirs, st, log, db)
+	}
 	if err == nil {
-		err = recorded(dirs, st, fd.listing)
+		err = recorded(dirs, st, fd)
 	}
 	return err
+}
+
+// replayed is what a database would say that is not there: etcd makes it anew from a
+// log that reaches back to the first entry (measured on 3.4 to 3.7), so such data
+// are whole. A pending seed is another matter: it is this program's, and had one.
+func replayed(dirs layout, st *State, l *listing, log *raftlog.Log) (*membersdb.Contents, error) {
+	missing := fmt.Sprintf("%s holds %d WAL segments but %s is missing", dirs.wal, len(l.segments), filepath.Join(dirs.data, dbFile))
+	switch {
+	case st.Pending && log.Pristine:
+		return nil, broken("%s, and the seed is pending: no etcd has run on it", missing)
+	case log.FirstIndex > 0, len(l.snaps) > 0:
+		return nil, lost("%s%s, and the log alone does not reach back to the first entry", missing, l.hint(dirs))
+	case dirs.separate && !exists(filepath.Join(dirs.data, memberDir)):
+		st.Misplaced = true
+		return nil, broken("%s%s", missing, l.hint(dirs))
+	}
+	whole, err := raftlog.Replay(dirs.wal, l.segments)
+	if err != nil {
+		return nil, readable(err)
+	}
+	st.LogAlone = true
+	return &membersdb.Contents{Members: whole.Members, Removed: whole.Removed}, nil
 }
 
 // recorded reads the record. It is a hint, and the log rules; but a pending seed
 // cannot be judged without it, and a record of another seed shows that log and
 // database do not belong together.
-func recorded(dirs layout, st *State, l *listing) error {
+func recorded(dirs layout, st *State, fd *found) error {
+	l := fd.listing
 	path := filepath.Join(dirs.data, recordFileName)
 	for _, id := range l.marks {
 		if id != st.ClusterID {
@@ -159,11 +201,40 @@ func recorded(dirs layout, st *State, l *listing) error {
 			path, rec.MemberID, rec.ClusterID, dirs.wal, st.MemberID, st.ClusterID)
 		return broken("%s: they do not belong together", st.RecordProblem)
 	}
-	if st.Pending && rec.Kind != RecordBirth {
+	if st.Pending && rec.Kind == RecordComputed {
 		return broken("the seed is pending, but %s names no roster", path)
 	}
 	st.Record = rec
+	st.joins(fd)
 	return nil
+}
+
+// joins fills in what the bucket of a joining member cannot say yet: until its etcd
+// has published, it has no entry, or one without a name.
+func (st *State) joins(fd *found) {
+	if st.Record.Kind != RecordJoin {
+		return
+	}
+	st.Pristine = fd.log.Bare && fd.db.Untouched()
+	if len(st.Members) == 0 {
+		st.Members = slices.Clone(st.Record.Members)
+		st.Self = nil
+	}
+	self := st.Record.self()
+	for i := range st.Members {
+		m := &st.Members[i]
+		if m.ID != st.MemberID {
+			continue
+		}
+		if m.Name == "" {
+			m.Name, m.ClientURLs = self.Name, self.ClientURLs
+		}
+		st.Self = m
+		return
+	}
+	if !slices.Contains(st.Removed, st.MemberID) {
+		st.Self = self // the log has not come that far
+	}
 }
 
 // halves decides from the names alone, and sets the kind Empty or Valid.
@@ -188,28 +259,48 @@ func halves(dirs layout, st *State, fd *found) error {
 			st.Kind = Empty
 			return nil
 		}
-		return broken("%s exists but %s is missing or empty%s: the log is lost, and with it what this member has voted", db, where, l.hint(dirs))
+		if bare, err := l.bareDB(db); err != nil || bare {
+			st.Kind, st.Pending, fd.bare = Empty, false, true
+			st.Unused = filepath.Join(dirs.data, memberDir)
+			return err
+		}
+		return lost("%s exists but %s is missing or empty%s: the log is lost, and with it what this member has voted", db, where, l.hint(dirs))
 	case len(l.segments) == 0:
-		return broken("%s exists but %s is missing or empty%s", filepath.Join(dirs.data, snapDir, l.snaps[0]), where, l.hint(dirs))
-	case !l.db:
-		return broken("%s holds %d WAL segments but %s is missing%s", where, len(l.segments), db, l.hint(dirs))
+		return lost("%s exists but %s is missing or empty%s", filepath.Join(dirs.data, snapDir, l.snaps[0]), where, l.hint(dirs))
 	}
 	st.Kind = Valid
 	return nil
+}
+
+// bareDB tells the database of an etcd that was started too early, with
+// initial-cluster-state: existing: it makes an empty one, asks for the cluster, and
+// ends. No log was ever there, so nothing was voted.
+func (l *listing) bareDB(path string) (bool, error) {
+	if l.record || l.pending || l.half || len(l.marks) > 0 || len(l.snaps) > 0 || len(l.ignored) > 0 || l.memberForeign || l.linked != "" {
+		return false, nil
+	}
+	bare, err := membersdb.Bare(path, lockWait)
+	if errors.Is(err, membersdb.ErrLocked) || errors.Is(err, fs.ErrPermission) {
+		return false, dbError(err)
+	}
+	return err == nil && bare, nil // what cannot be read is not empty
 }
 
 // nothing: there is no file of an etcd. What else an etcd leaves behind is still
 // evidence that one has lived here.
 func (l *listing) nothing(dirs layout, st *State) error {
 	member := filepath.Join(dirs.data, memberDir)
+	if l.linked != "" {
+		return broken("%s is a symbolic link in a directory without data: a seed appears by one rename, and cannot replace it; give its target as data-dir or wal-dir instead", l.linked)
+	}
 	for _, path := range slices.Concat(l.ignored, l.foreign) {
 		if within(member, path) || slices.Contains(l.ignored, path) {
-			return broken("%s exists, but neither %s nor a WAL segment in %s: what is left of another life of this directory",
+			return lost("%s exists, but neither %s nor a WAL segment in %s: what is left of another life of this directory",
 				path, filepath.Join(dirs.data, dbFile), dirs.wal)
 		}
 	}
 	if l.record || len(l.marks) > 0 {
-		return broken("%s is what is left of a seed, but neither %s nor a WAL segment in %s exists: what is left of another life of this directory",
+		return lost("%s is what is left of a seed, but neither %s nor a WAL segment in %s exists: what is left of another life of this directory",
 			member, filepath.Join(dirs.data, dbFile), dirs.wal)
 	}
 	if l.pending {
@@ -236,8 +327,7 @@ func (fd *found) ownHalf(dirs layout, st *State) bool {
 		return false
 	}
 	db, err := membersdb.Read(filepath.Join(dirs.data, dbFile), lockWait)
-	if err != nil || db.HasKeys || len(db.Removed) > 0 || db.StorageVersion != "" || db.Term != 1 ||
-		len(db.Members) == 0 || db.ConsistentIndex != uint64(len(db.Members)) {
+	if err != nil || !db.Untouched() && !db.Seeded() {
 		return false
 	}
 	fd.half = true
@@ -254,13 +344,13 @@ func together(dirs layout, st *State, log *raftlog.Log, db *membersdb.Contents) 
 	inDB := slices.ContainsFunc(db.Members, func(m *membership.Member) bool { return m.ID == log.Member })
 	switch {
 	case len(db.Members) > 0 && !inDB && !slices.Contains(db.Removed, log.Member):
-		return broken("%s is the log of member %s, but %s knows only %s: they do not belong together", dirs.wal, log.Member, path, idList(db.Members))
+		return lost("%s is the log of member %s, but %s knows only %s: they do not belong together", dirs.wal, log.Member, path, idList(db.Members))
 	case log.Whole && db.ConsistentIndex > log.Last:
-		return broken("%s has applied index %d, but the log in %s ends at %d: they do not belong together", path, db.ConsistentIndex, dirs.wal, log.Last)
+		return lost("%s has applied index %d, but the log in %s ends at %d: they do not belong together", path, db.ConsistentIndex, dirs.wal, log.Last)
 	case db.ConsistentIndex > 0 && log.FirstIndex > db.ConsistentIndex+1:
-		return broken("%s has applied index %d, but the log in %s begins at %d: entries between them are lost", path, db.ConsistentIndex, dirs.wal, log.FirstIndex)
+		return lost("%s has applied index %d, but the log in %s begins at %d: entries between them are lost", path, db.ConsistentIndex, dirs.wal, log.FirstIndex)
 	case log.Pristine && len(db.Members) > 0 && !sameIDs(log.Bootstrap, db.Members):
-		return broken("%s was written for the members %s, %s for %s: they do not belong together", dirs.wal, idList(log.Bootstrap), path, idList(db.Members))
+		return lost("%s was written for the members %s, %s for %s: they do not belong together", dirs.wal, idList(log.Bootstrap), path, idList(db.Members))
 	}
 	st.Kind = Valid
 	return nil
@@ -283,10 +373,13 @@ func readable(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
 		return readError(err)
 	}
-	return broken("%s", err)
+	return lost("%s", err)
 }
 
 func dbError(err error) error {
+	if err == nil {
+		return nil
+	}
 	if errors.Is(err, membersdb.ErrLocked) {
 		return &Error{Kind: Busy, Msg: "an etcd (or another program) is using this data directory", Err: err}
 	}

@@ -2,6 +2,7 @@ package seed_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,11 +78,94 @@ func TestInspect(t *testing.T) {
 			seeded(t, data, wal)
 			remove(t, data+"/member/wal/"+firstSegment)
 		}},
-		{name: "database deleted", kind: seed.Broken, reason: []string{"holds 1 WAL segments but", "member/snap/db is missing"}, make: func(t *testing.T, data, wal string) {
+		{name: "a whole log alone", kind: seed.Valid, make: func(t *testing.T, data, wal string) {
 			t.Helper()
 			seeded(t, data, wal)
 			remove(t, data+"/member/snap/db")
+		}, check: func(t *testing.T, st *seed.State, _, _ string) {
+			t.Helper()
+			if !st.LogAlone || st.Self == nil || st.Self.Name != "m1" || len(st.Members) != 3 {
+				t.Errorf("%+v", st)
+			}
 		}},
+		{name: "a log alone that is not whole", kind: seed.Broken, reason: []string{"holds 1 WAL segments but", "member/snap/db is missing", "does not reach back"}, make: func(t *testing.T, data, wal string) {
+			t.Helper()
+			seeded(t, data, wal)
+			remove(t, data+"/member/snap/db")
+			write(t, data+"/member/snap/0000000000000001-0000000000000004.snap", "x")
+		}, check: wantLost(true)},
+		{name: "a pending seed without its database", kind: seed.Broken, reason: []string{"member/snap/db is missing", "no etcd has run on it"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			mustBear(t, trio(data, "m1"))
+			remove(t, data+"/member/snap/db")
+		}, check: wantLost(false)},
+		{name: "a bare database", kind: seed.Empty, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			bareDB(t, data)
+		}, check: func(t *testing.T, st *seed.State, data, _ string) {
+			t.Helper()
+			if st.Unused != data+"/member" {
+				t.Errorf("%+v", st)
+			}
+		}},
+		{name: "a bare database beside a separate wal-dir", separate: true, kind: seed.Empty, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			bareDB(t, data, "meta", "members", "key")
+			edit(t, data, func(tx *bolt.Tx) error {
+				return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), make([]byte, 8))
+			})
+		}},
+		{name: "a database that is not bare: an index", kind: seed.Broken, reason: []string{"the log is lost"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			bareDB(t, data, "meta")
+			bump(t, data)
+		}, check: wantLost(true)},
+		{name: "a database that is not bare: a key", kind: seed.Broken, reason: []string{"the log is lost"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			bareDB(t, data, "key")
+			edit(t, data, func(tx *bolt.Tx) error { return tx.Bucket([]byte("key")).Put([]byte("k"), []byte("v")) })
+		}},
+		{name: "a database that is not bare: a member", kind: seed.Broken, reason: []string{"the log is lost"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			bareDB(t, data, "members")
+			edit(t, data, func(tx *bolt.Tx) error { return tx.Bucket([]byte("members")).Put([]byte("1"), []byte("{}")) })
+		}},
+		{name: "a bare database beside what is left of a log", kind: seed.Broken, reason: []string{"the log is lost"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			bareDB(t, data)
+			write(t, data+"/member/wal/x.wal.broken", "")
+		}},
+		{name: "proxy alone", kind: seed.Broken, reason: []string{"/proxy exists", "move "}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			if err := os.MkdirAll(data+"/proxy", 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, check: wantLost(false)},
+		{name: "proxy beside a member", kind: seed.Broken, reason: []string{"/proxy exists"}, make: func(t *testing.T, data, wal string) {
+			t.Helper()
+			seeded(t, data, wal)
+			if err := os.Mkdir(data+"/proxy", 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, check: wantLost(false)},
+		{name: "member is a link to a member", kind: seed.Valid, make: func(t *testing.T, data, wal string) {
+			t.Helper()
+			seeded(t, data, wal)
+			movedAndLinked(t, data+"/member")
+		}},
+		{name: "wal and snap are links", kind: seed.Valid, make: func(t *testing.T, data, wal string) {
+			t.Helper()
+			seeded(t, data, wal)
+			movedAndLinked(t, data+"/member/wal")
+			movedAndLinked(t, data+"/member/snap")
+		}},
+		{name: "wal is a link, and there are no data", kind: seed.Broken, reason: []string{"/member/wal is a symbolic link in a directory without data"}, make: func(t *testing.T, data, _ string) {
+			t.Helper()
+			if err := os.MkdirAll(data+"/member/wal", 0o700); err != nil {
+				t.Fatal(err)
+			}
+			movedAndLinked(t, data+"/member/wal")
+		}, check: wantLost(false)},
 		{name: "a snapshot file alone", kind: seed.Broken, reason: []string{"0000000000000001-0000000000000004.snap exists but"}, make: func(t *testing.T, data, _ string) {
 			t.Helper()
 			write(t, data+"/member/snap/0000000000000001-0000000000000004.snap", "x")
@@ -294,6 +378,65 @@ func TestInspect(t *testing.T) {
 			}
 			applyOver(t, tc.kind, data, wal, root)
 		})
+	}
+}
+
+// wantLost holds whether votes may be gone.
+func wantLost(want bool) func(*testing.T, *seed.State, string, string) {
+	return func(t *testing.T, st *seed.State, _, _ string) {
+		t.Helper()
+		if st.LogLost != want {
+			t.Errorf("log lost: %v, want %v (%s)", st.LogLost, want, st.Reason)
+		}
+	}
+}
+
+// bareDB makes what an etcd leaves that was started too early: a database with at
+// most some empty buckets.
+func bareDB(t *testing.T, data string, buckets ...string) {
+	t.Helper()
+	if err := os.MkdirAll(data+"/member/snap", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, data, func(tx *bolt.Tx) error {
+		for _, name := range buckets {
+			if _, err := tx.CreateBucket([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// movedAndLinked moves a directory to another place and leaves a link to it.
+func movedAndLinked(t *testing.T, path string) {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), filepath.Base(path))
+	rename(t, path, to)
+	if err := os.Symlink(to, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnusedMovedAside: a bare database is moved aside, never deleted, and each time
+// under a new name.
+func TestUnusedMovedAside(t *testing.T) {
+	data := t.TempDir()
+	bareDB(t, data)
+	before, _ := content(data + "/member/snap/db")
+	if err := seed.Prepare(trio(data, "m1"), nop); err != nil {
+		t.Fatal(err)
+	}
+	bareDB(t, data, "meta")
+	mustApply(t, trio(data, "m1"))
+	for i := range 2 {
+		after, size := content(fmt.Sprintf("%s/etcdinit-unused-member-%d/snap/db", data, i+1))
+		if size == 0 || i == 0 && !slices.Equal(before, after) {
+			t.Errorf("%d: %d bytes", i+1, size)
+		}
+	}
+	if st, err := seed.Inspect(data, ""); err != nil || st.Kind != seed.Valid || len(st.Foreign) != 2 {
+		t.Errorf("%+v, %v", st, err)
 	}
 }
 

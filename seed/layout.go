@@ -22,6 +22,13 @@ const (
 	diskDir = ".etcdinit-disk"
 	// asidePrefix begins the names of what Withdraw has moved aside.
 	asidePrefix = "etcdinit-withdrawn-"
+	// leftPrefix is the same for the seed of a member that did not come in.
+	leftPrefix = "etcdinit-not-joined-"
+	// unusedPrefix begins the names of a member directory that was moved aside because
+	// an etcd had made it and never used it.
+	unusedPrefix = "etcdinit-unused-member-"
+	// proxyDir is what the v2 proxy of etcd has kept its data in.
+	proxyDir = "proxy"
 	// halfFile is beside a database whose log, in a wal-dir of its own, has not
 	// been renamed into its place yet.
 	halfFile = "member/etcdinit-no-wal-yet"

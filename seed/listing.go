@@ -32,6 +32,7 @@ type listing struct {
 	refusal       string     // names alone are reason enough
 	misplaced     bool       // what was named is there and is no directory
 	withdrawn     []types.ID // the clusters whose pending seed was moved aside
+	linked        string     // member/ or a directory in it that is a symbolic link
 
 	ignored, leftovers, foreign []string
 }
@@ -114,9 +115,9 @@ func (l *listing) inData(dirs layout, path string, entry fs.DirEntry) {
 	name := entry.Name()
 	switch {
 	case name == memberDir:
-		if entry.Type()&fs.ModeSymlink != 0 {
-			l.refuse("%s is a symbolic link: name its target's parent as data-dir instead", path)
-		}
+		l.link(path, entry)
+	case name == proxyDir:
+		l.refuse("%s exists: no etcd starts from a data directory with a member and a proxy in it (its v2 proxy is long gone); move %s aside", path, path)
 	case name == "lost+found", name == diskDir: // of the latter, see readToken
 	case stage.Ours(path):
 		l.leftovers = append(l.leftovers, path)
@@ -129,6 +130,13 @@ func (l *listing) inData(dirs layout, path string, entry fs.DirEntry) {
 		if id, ok := withdrawnFrom(path); ok && !slices.Contains(l.withdrawn, id) {
 			l.withdrawn = append(l.withdrawn, id)
 		}
+	}
+}
+
+// link notes a symbolic link where etcd expects a directory: etcd follows it.
+func (l *listing) link(path string, entry fs.DirEntry) {
+	if entry.Type()&fs.ModeSymlink != 0 && l.linked == "" {
+		l.linked = path
 	}
 }
 
@@ -148,6 +156,7 @@ func (l *listing) inMember(path string, entry fs.DirEntry) {
 	id, isMark := markOf(entry.Name())
 	switch name := entry.Name(); {
 	case name == "snap", name == "wal":
+		l.link(path, entry)
 	case isMark:
 		l.marks = append(l.marks, id)
 	case name == filepath.Base(pendingFile):

@@ -41,6 +41,7 @@ const (
 	stepConfirm  = "confirm"
 	stepRelease  = "release"
 	stepWithdraw = "withdraw"
+	stepJoin     = "join" // Apply of a plan for a member that a running cluster has added
 )
 
 func (h helper) run(ctx context.Context) error {
@@ -49,6 +50,12 @@ func (h helper) run(ctx context.Context) error {
 		return err
 	}
 	switch h.Do {
+	case stepJoin:
+		j, jerr := seed.NewJoiner(h.Spec, joinedAs(p))
+		if jerr != nil {
+			return jerr
+		}
+		return j.Apply(ctx, zap.NewNop())
 	case stepPrepare:
 		return seed.Prepare(h.Spec, zap.NewNop())
 	case stepBorn:

@@ -1,6 +1,7 @@
 package seed
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -32,12 +33,10 @@ type Plan struct {
 	DiskID DiskID `json:"diskID,omitempty"`
 	Roster Roster `json:"roster,omitempty"`
 
-	born  bool
-	owner *Owner
-	dirs  layout
-	// members is the one slice that both the log and the members bucket are
-	// written from.
-	members []*membership.Member
+	kind    string // of the record
+	owner   *Owner
+	dirs    layout
+	content content
 }
 
 // File is one file of a plan.
@@ -68,19 +67,20 @@ func New(spec Spec) (*Plan, error) {
 		Token:     spec.Token,
 		DataDir:   dirs.data,
 		WALDir:    dirs.wal,
+		kind:      RecordComputed,
 		owner:     spec.Owner,
 		dirs:      dirs,
-		members:   members,
 	}
-	found := false
+	seeds := bootstrap{members: members}
 	for _, m := range members {
 		member := fromEtcd(m)
 		p.Members = append(p.Members, member)
 		if m.Name == spec.Self {
-			p.Self, p.MemberID, found = member, m.ID, true
+			p.Self, p.MemberID, seeds.self = member, m.ID, m
 		}
 	}
-	if !found {
+	p.content = seeds
+	if seeds.self == nil {
 		return nil, invalid("the member to seed, %q, is not among the %d members %s", spec.Self, len(members), names(members))
 	}
 	if err := p.listFiles(); err != nil {
@@ -96,7 +96,7 @@ func (p *Plan) listFiles() error {
 		return err
 	}
 	p.Files = []File{
-		{Path: filepath.Join(p.dirs.data, dbFile), Size: dbSize(p.members)},
+		{Path: filepath.Join(p.dirs.data, dbFile), Size: p.content.dbSize()},
 		{Path: filepath.Join(p.dirs.wal, raftlog.FirstSegment), Size: raftlog.SegmentSize()},
 		{Path: filepath.Join(p.dirs.data, recordFileName), Size: int64(len(record))},
 	}
@@ -114,7 +114,7 @@ func (p *Plan) mark() string { return filepath.Join(memberDir, markName(p.Cluste
 // Apply refuses a roster that does not fit the plan.
 func (p *Plan) Born(r Roster, pending bool) *Plan {
 	b := *p
-	b.born, b.Pending = true, pending
+	b.kind, b.Pending = RecordBirth, pending
 	b.Roster = slices.Clone(r)
 	b.ClusterID = types.ID(r.ClusterID(p.Digest()))
 	b.DiskID = r.Disk(p.MemberID.String())
@@ -122,6 +122,44 @@ func (p *Plan) Born(r Roster, pending bool) *Plan {
 		b.Files = nil
 	}
 	return &b
+}
+
+// born: the cluster ID names the disks of a birth.
+func (p *Plan) born() bool { return p.kind == RecordBirth }
+
+// Joined is what a running cluster has made of a node that asked to come in.
+type Joined struct {
+	ClusterID types.ID
+	// Self is the new member with the ID that the cluster has given it, and with the
+	// name and the client URLs that its etcd is going to publish.
+	Self Member
+	// Members are all that the cluster lists, Self among them.
+	Members []Member
+}
+
+// NewJoiner makes the plan of a directory for a member that a running cluster has
+// added. It is pending until Release: whoever finds it that way has not yet proved
+// that the cluster reaches this node. Only the directories, the token and the owner
+// of spec are used. It reads and writes nothing.
+func NewJoiner(spec Spec, joined Joined) (*Plan, error) {
+	dirs, err := newLayout(spec.DataDir, spec.WALDir)
+	if err != nil {
+		return nil, err
+	}
+	self := joined.Self
+	if self.ID == 0 || joined.ClusterID == 0 || self.Name == "" || len(self.PeerURLs) == 0 {
+		return nil, invalid("a joining member needs its ID (%s), its cluster's (%s), a name (%q) and peer URLs (%v)", self.ID, joined.ClusterID, self.Name, self.PeerURLs)
+	}
+	p := &Plan{
+		ClusterID: joined.ClusterID, MemberID: self.ID, Self: self, Members: slices.Clone(joined.Members), Token: spec.Token,
+		DataDir: dirs.data, WALDir: dirs.wal, Pending: true,
+		kind: RecordJoin, owner: spec.Owner, dirs: dirs, content: joiner{},
+	}
+	slices.SortFunc(p.Members, func(a, b Member) int { return cmp.Compare(a.ID, b.ID) })
+	if err := p.listFiles(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // clusterID derives the cluster's ID from the members' IDs, as etcd does.
@@ -186,7 +224,7 @@ func (p *Plan) String() string {
 		}
 		b.WriteString("\n")
 	}
-	if p.born {
+	if p.born() {
 		fmt.Fprintf(&b, "disk %s\n", p.DiskID)
 	}
 	b.WriteString("files\n")

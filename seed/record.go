@@ -27,6 +27,8 @@ const (
 	RecordBirth = "birth"
 	// RecordComputed is the kind of a seed with the cluster ID that etcd would compute.
 	RecordComputed = "computed"
+	// RecordJoin is the kind of a seed for a member that a running cluster has added.
+	RecordJoin = "join"
 
 	recordVersion = 1
 	// recordLimit bounds what is read of a record.
@@ -36,7 +38,7 @@ const (
 // Record says how a directory was seeded. It is written with the seed, appears in
 // the same rename, and stays for the life of the directory.
 type Record struct {
-	Kind       string // RecordBirth or RecordComputed
+	Kind       string // RecordBirth, RecordComputed or RecordJoin
 	Name       string
 	PeerURLs   []string
 	ClientURLs []string
@@ -45,7 +47,8 @@ type Record struct {
 	DiskID     DiskID // birth only
 	Roster     Roster // birth only
 	Token      string
-	PlanDigest string
+	PlanDigest string   // not of a join
+	Members    []Member // join only: what the cluster listed, this member among them
 }
 
 // recordFile is the record in JSON.
@@ -60,24 +63,29 @@ type recordFile struct {
 	DiskID     DiskID   `json:"diskID,omitempty"`
 	Roster     Roster   `json:"roster,omitempty"`
 	Token      string   `json:"token"`
-	PlanDigest string   `json:"planDigest"`
+	PlanDigest string   `json:"planDigest,omitempty"`
+	Members    []Member `json:"members,omitempty"`
 }
 
 // Record is the record that Apply writes.
 func (p *Plan) Record() *Record {
 	r := &Record{
-		Kind:       RecordComputed,
+		Kind:       p.kind,
 		Name:       p.Self.Name,
 		PeerURLs:   slices.Clone(p.Self.PeerURLs),
 		ClientURLs: slices.Clone(p.Self.ClientURLs),
 		MemberID:   p.MemberID,
 		ClusterID:  p.ClusterID,
 		Token:      p.Token,
-		PlanDigest: p.Digest(),
 	}
-	if p.born {
-		r.Kind, r.DiskID, r.Roster = RecordBirth, p.DiskID, slices.Clone(p.Roster)
+	switch p.kind {
+	case RecordJoin:
+		r.Members = slices.Clone(p.Members)
+		return r
+	case RecordBirth:
+		r.DiskID, r.Roster = p.DiskID, slices.Clone(p.Roster)
 	}
+	r.PlanDigest = p.Digest()
 	return r
 }
 
@@ -85,7 +93,7 @@ func (p *Plan) Record() *Record {
 func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(recordFile{
 		recordVersion, r.Kind, r.Name, r.PeerURLs, r.ClientURLs, r.MemberID.String(), r.ClusterID.String(),
-		r.DiskID, r.Roster, r.Token, r.PlanDigest,
+		r.DiskID, r.Roster, r.Token, r.PlanDigest, r.Members,
 	})
 }
 
@@ -116,7 +124,7 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("clusterID %q is not an ID", f.ClusterID)
 	}
-	got := Record{f.Kind, f.Name, f.PeerURLs, f.ClientURLs, member, cluster, f.DiskID, f.Roster, f.Token, f.PlanDigest}
+	got := Record{f.Kind, f.Name, f.PeerURLs, f.ClientURLs, member, cluster, f.DiskID, f.Roster, f.Token, f.PlanDigest, f.Members}
 	if err := got.check(); err != nil {
 		return err
 	}
@@ -125,9 +133,12 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 }
 
 func (r *Record) check() error {
-	if r.Kind == RecordComputed {
+	if r.Kind == RecordComputed || r.Kind == RecordJoin {
 		if r.DiskID != "" || len(r.Roster) > 0 {
-			return errors.New("it is computed, but has a disk ID or a roster")
+			return fmt.Errorf("it is of the kind %q, but has a disk ID or a roster", r.Kind)
+		}
+		if r.Kind == RecordJoin && r.self() == nil {
+			return fmt.Errorf("its members do not have its own, %s", r.MemberID)
 		}
 		return nil
 	}
@@ -140,6 +151,17 @@ func (r *Record) check() error {
 		return fmt.Errorf("its roster does not have disk %s for member %s", r.DiskID, r.MemberID)
 	case types.ID(r.Roster.ClusterID(r.PlanDigest)) != r.ClusterID:
 		return fmt.Errorf("its cluster ID %s does not follow from its roster and plan", r.ClusterID)
+	}
+	return nil
+}
+
+// self is the entry of a join's own member, with what its etcd is going to publish.
+func (r *Record) self() *Member {
+	for _, m := range r.Members {
+		if m.ID == r.MemberID {
+			m.Name, m.ClientURLs = r.Name, slices.Clone(r.ClientURLs)
+			return &m
+		}
 	}
 	return nil
 }

@@ -78,7 +78,10 @@ func confirmSeed(dirs layout, st *State) error {
 		return otherNow(st, nil)
 	}
 	member := filepath.Join(dirs.data, memberDir)
-	files := []string{filepath.Join(dirs.data, dbFile), filepath.Join(dirs.wal, l.segments[0])}
+	files := []string{filepath.Join(dirs.wal, l.segments[0])}
+	if l.db {
+		files = append(files, filepath.Join(dirs.data, dbFile))
+	}
 	if l.record {
 		files = append(files, filepath.Join(dirs.data, recordFileName))
 	}

@@ -53,6 +53,15 @@ type State struct {
 	// Misplaced: DataDir or WALDir is there and is no directory (Broken only).
 	Misplaced bool `json:"misplaced,omitempty"`
 
+	// LogLost: what this member has voted may be lost with what is damaged (Broken
+	// only): it must not come back under its old ID.
+	LogLost bool `json:"logLost,omitempty"`
+	// LogAlone: there is no database, and the log is whole: etcd makes it anew.
+	LogAlone bool `json:"logAlone,omitempty"`
+	// Unused is a member directory that an etcd has made and never used (Empty only).
+	// It is moved aside when the directory is written to.
+	Unused string `json:"unused,omitempty"`
+
 	// Identity, from the WAL's metadata and the members bucket (Valid only).
 	MemberID  types.ID   `json:"memberID,omitempty"`
 	ClusterID types.ID   `json:"clusterID,omitempty"`

@@ -88,7 +88,7 @@ func glance(path string, stat func(string) (fs.FileInfo, error)) (id stage.ID, n
 	if err == nil {
 		id = stage.IDOf(info)
 	}
-	if err == nil && info.IsDir() {
+	if err == nil && (info.IsDir() || info.Mode()&fs.ModeSymlink != 0) { // etcd follows a link
 		var entries []fs.DirEntry
 		entries, err = os.ReadDir(path)
 		for _, entry := range entries {

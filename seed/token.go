@@ -227,7 +227,7 @@ func Prepare(spec Spec, log *zap.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	a := &apply{Plan: &Plan{DataDir: dirs.data, WALDir: dirs.wal, dirs: dirs, owner: spec.Owner}, log: log, act: "preparing", bare: true}
+	a := &apply{Plan: bare(spec, dirs), log: log, act: "preparing", bare: true}
 	defer func() { err = errors.Join(err, a.end()) }()
 	if err = a.prepare(); err != nil {
 		return a.explain(err)
@@ -337,6 +337,11 @@ func unfinished(dirs layout, fd *found) (err error) {
 		if ok, err := sound(dirs, fd, id); err != nil {
 			return err
 		} else if ok {
+			if fd.bare {
+				if _, err := moveAside(dirs, filepath.Join(dirs.data, memberDir)); err != nil {
+					return err
+				}
+			}
 			return settleBound(dirs, t, id, fd.half)
 		}
 	}
@@ -441,9 +446,9 @@ func removeBound(side, path string) error {
 func (a *apply) choose() error {
 	id := a.tokens.same()
 	switch {
-	case a.born && id == a.DiskID:
+	case a.born() && id == a.DiskID:
 		a.disk = id
-	case a.born && a.Pending:
+	case a.born() && a.Pending:
 		return changed(a.DataDir)
 	}
 	return nil
@@ -455,7 +460,7 @@ func changed(dir string) error {
 
 // checkBirth refuses a plan that Born made of what does not fit.
 func (p *Plan) checkBirth() error {
-	if !p.born {
+	if !p.born() {
 		return nil
 	}
 	if a, b, shared := p.Roster.Shared(); shared {

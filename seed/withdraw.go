@@ -129,6 +129,15 @@ func (w *withdrawal) run() (err error) {
 	})
 }
 
+// prefix begins the name of what is moved aside. A join says nothing about a birth,
+// so its name is another one.
+func (w *withdrawal) prefix() string {
+	if w.st.Record != nil && w.st.Record.Kind == RecordJoin {
+		return leftPrefix
+	}
+	return asidePrefix
+}
+
 // move renames path into a fresh directory in dir, durably. Where that is not the
 // seed that was looked at, or it has been released meanwhile, it goes back.
 func (w *withdrawal) move(dir, path string, own func(moved string) bool) error {
@@ -138,7 +147,7 @@ func (w *withdrawal) move(dir, path string, own func(moved string) bool) error {
 	}
 	target := ""
 	for n := 1; target == ""; n++ {
-		try := filepath.Join(dir, asidePrefix+w.st.ClusterID.String())
+		try := filepath.Join(dir, w.prefix()+w.st.ClusterID.String())
 		if n > 1 {
 			try += fmt.Sprintf("-%d", n)
 		}

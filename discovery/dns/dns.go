@@ -29,7 +29,7 @@ type provider struct {
 
 // New is the discovery.Factory of
 //
-//	dns://HOST[:PORT][?names=auto|reverse|address][&family=4|6][&server=IP[:PORT]]
+//	dns://HOST[:PORT][?names=auto|reverse|address][&hash-names=allow][&family=4|6][&server=IP[:PORT]]
 //
 // Without a port it is that of etcd's peer URLs where they have one port, else
 // 2380. server may be repeated, and stands before --dns-server and
@@ -73,6 +73,7 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 		p.env.DNSServers = p.options.servers
 	}
 	p.dns = resolve.New(p.env)
+	p.dns.Only(p.options.family)
 	return p, nil
 }
 
@@ -92,13 +93,7 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 		return nil, p.missing(err)
 	}
 	name := hosts[p.host]
-	addrs := p.options.family.filter(name.Addrs)
-	if len(addrs) == 0 {
-		return nil, &discovery.Error{
-			Kind: discovery.Retry,
-			Msg:  fmt.Sprintf("%s has no IPv%d address, only %s", p.host, p.options.family, join(name.Addrs)),
-		}
-	}
+	addrs := name.Addrs
 	if n := p.env.Size; len(addrs) < n {
 		e := &discovery.Error{
 			Kind: discovery.Retry,

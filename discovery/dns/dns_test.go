@@ -123,7 +123,7 @@ $ORIGIN 0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.
 		{
 			name: "the family is not there", size: 1, source: "dns://etcd.example.org?family=6",
 			zone: "$ORIGIN example.org.\n" + soa + "etcd 30 A 192.0.2.10\n",
-			kind: discovery.Retry, errs: []string{"has no IPv6 address, only 192.0.2.10"},
+			kind: discovery.Retry, errs: []string{"no AAAA record", "NOERROR"},
 		},
 		{
 			name: "not headless", size: 3, source: "dns://etcd.ns1.svc.cluster.local",
@@ -151,7 +151,20 @@ $ORIGIN 0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.
 			name: "pods without host names", size: 1, source: "dns://etcd.example.org",
 			zone: "$ORIGIN example.org.\n" + soa + "etcd 30 A 192.0.2.10\n192-0-2-10.etcd 30 A 192.0.2.10\n" +
 				arpa + "10 30 PTR 192-0-2-10.etcd.example.org.\n",
-			want: "192-0-2-10.etcd.example.org=192.0.2.10@30s", warn: "named after its address",
+			kind: discovery.Unusable, errs: []string{"192-0-2-10.etcd.example.org=192.0.2.10 is named after its address", "hash-names=allow"},
+		},
+		{
+			name: "pods without host names, allowed", size: 1, source: "dns://etcd.example.org?hash-names=allow",
+			zone: "$ORIGIN example.org.\n" + soa + "etcd 30 A 192.0.2.10\n192-0-2-10.etcd 30 A 192.0.2.10\n" +
+				arpa + "10 30 PTR 192-0-2-10.etcd.example.org.\n",
+			want: "192-0-2-10.etcd.example.org=192.0.2.10@30s",
+		},
+		{
+			name: "tasks of a swarm", size: 2, source: "dns://tasks.etcd",
+			zone: "tasks.etcd. 30 A 192.0.2.10\ntasks.etcd. 30 A 192.0.2.11\n" +
+				"db_etcd.1.k3j4h5lq0zvt8xv0aaymbvy1w.db_default. 30 A 192.0.2.10\ndb_etcd.2.p0o9i8u7y6tz3k2m1n4b5v6c7.db_default. 30 A 192.0.2.11\n" + arpa +
+				"10 30 PTR db_etcd.1.k3j4h5lq0zvt8xv0aaymbvy1w.db_default.\n11 30 PTR db_etcd.2.p0o9i8u7y6tz3k2m1n4b5v6c7.db_default.\n",
+			kind: discovery.Unusable, errs: []string{"a random ID (k3j4h5lq0zvt8xv0aaymbvy1w)", "a service of its own for each member"},
 		},
 	}
 	for _, tt := range tests {
@@ -257,7 +270,7 @@ func TestSource(t *testing.T) {
 		{"names", "dns://etcd.example.org?names=x", "want auto, reverse or address"},
 		{"family", "dns://etcd.example.org?family=5", "want 4 or 6"},
 		{"server", "dns://etcd.example.org?server=ns.example.org", "is not a DNS server's address"},
-		{"unknown", "dns://etcd.example.org?prot=1", "unknown; known are names, family, server"},
+		{"unknown", "dns://etcd.example.org?prot=1", "unknown; known are names, hash-names, family, server"},
 		{"twice", "dns://etcd.example.org?family=4&family=6", "given 2 times"},
 	}
 	for _, tt := range tests {

@@ -126,8 +126,7 @@ func (p *provider) byName(ctx context.Context, pass *resolve.Pass, addrs []netip
 	if len(peers) == 1 && p.env.Size != 1 && (peers[0].Host == p.host || len(addrs) == 1) {
 		return nil, p.unusable("%s has the one address %s, whose name is %s: the service is not headless, it needs clusterIP: None", p.host, join(addrs), peers[0].Host)
 	}
-	p.warnDashed(peers)
-	return peers, nil
+	return peers, p.stable(peers)
 }
 
 // choose takes the name that leads back to the address: the one below the
@@ -197,19 +196,16 @@ func (p *provider) peer(host string, ttl time.Duration) discovery.Peer {
 	return discovery.Peer{Host: host, Port: p.port, PeerURLs: []string{u.String()}, TTL: ttl}
 }
 
-// warnDashed warns of names such as 192-0-2-10, which Kubernetes makes of the
-// address of a pod that has no host name.
-func (p *provider) warnDashed(peers []discovery.Peer) {
-	for _, peer := range peers {
-		label, _, _ := strings.Cut(peer.Host, ".")
-		for _, a := range peer.Addrs {
-			if strings.HasSuffix(label, strings.NewReplacer(".", "-", ":", "-").Replace(a.String())) {
-				p.env.Log.Warn(peer.Host+" is named after its address: such a name is unstable, a member whose address changes is another member; on Kubernetes the pod's hostname and subdomain are not set",
-					zap.String("host", p.host))
-				break
-			}
-		}
+// stable refuses names such as 192-0-2-10, which Kubernetes makes of the address
+// of a pod that has no host name, unless they are allowed.
+func (p *provider) stable(peers []discovery.Peer) error {
+	for i := range peers {
+		peers[i].AsIs = p.options.hashNames
 	}
+	if err := discovery.CheckStable(peers); err != nil {
+		return p.unusable("the PTR records of %s's addresses: %v (the option hash-names=allow takes it as it is)", p.host, err)
+	}
+	return nil
 }
 
 func (p *provider) unusable(format string, args ...any) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
@@ -20,18 +19,10 @@ const (
 
 // options are what may follow the host of a source.
 type options struct {
-	names   string
-	family  family
-	servers []netip.AddrPort
-}
-
-// family is 4 or 6, or 0 for both.
-type family int
-
-func (f family) filter(addrs []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
-		return f == 4 && !a.Is4() || f == 6 && !a.Is6()
-	})
+	names     string
+	hashNames bool // names that change with the address are wanted
+	family    int  // 4 or 6, or 0 for both
+	servers   []netip.AddrPort
 }
 
 func readOptions(query string) (options, error) {
@@ -50,15 +41,12 @@ func readOptions(query string) (options, error) {
 			if o.names = value; value != auto && value != byReverse && value != byAddress {
 				err = fmt.Errorf("%q, want auto, reverse or address", value)
 			}
-		case "family":
-			switch value {
-			case "4":
-				o.family = 4
-			case "6":
-				o.family = 6
-			default:
-				err = fmt.Errorf("%q, want 4 or 6", value)
+		case "hash-names":
+			if o.hashNames = value == "allow"; !o.hashNames {
+				err = fmt.Errorf("%q, want allow", value)
 			}
+		case "family":
+			o.family, err = resolve.Family(value)
 		case "server":
 			for _, s := range list {
 				at, serr := resolve.Server(s)
@@ -66,7 +54,7 @@ func readOptions(query string) (options, error) {
 				o.servers = append(o.servers, at)
 			}
 		default:
-			err = errors.New("unknown; known are names, family, server")
+			err = errors.New("unknown; known are names, hash-names, family, server")
 		}
 		if err != nil {
 			return o, fmt.Errorf("option %s: %w", key, err)

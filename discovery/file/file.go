@@ -80,6 +80,9 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 		e := &discovery.Error{Kind: discovery.Retry, Msg: fmt.Sprintf("%s: got %d of %d peers: %s", p.path, len(peers), n, list(peers)), Seen: peers}
 		return nil, e
 	}
+	for i := range peers {
+		peers[i].AsIs = true
+	}
 	filled, err := p.dns.Fill(ctx, peers)
 	var e *discovery.Error
 	if errors.As(err, &e) {

@@ -16,6 +16,7 @@ type options struct {
 	service, name, client string
 	servers               []netip.AddrPort
 	hashNames             bool
+	family                int
 }
 
 func readOptions(query string) (options, error) {
@@ -40,10 +41,12 @@ func readOptions(query string) (options, error) {
 			if o.hashNames = value == "allow"; !o.hashNames {
 				err = fmt.Errorf("%q, want allow", value)
 			}
+		case "family":
+			o.family, err = resolve.Family(value)
 		case "server":
 			o.servers, err = servers(list)
 		default:
-			err = errors.New("unknown; known are service, name, server, client, hash-names")
+			err = errors.New("unknown; known are service, name, server, client, hash-names, family")
 		}
 		if err != nil {
 			return o, fmt.Errorf("option %s: %w", key, err)

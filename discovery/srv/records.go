@@ -64,7 +64,8 @@ func (p *provider) target(a resolve.Answer, r *dns.SRV, host string) error {
 }
 
 // ports compares with the port that this node's etcd listens on: all nodes
-// have one configuration.
+// have one configuration. A node that was told who it is may be behind another
+// port.
 func (p *provider) ports(a resolve.Answer, peers []discovery.Peer, priorities []uint16) error {
 	if len(p.env.PeerPorts) == 0 || len(peers) == 0 {
 		return nil
@@ -85,7 +86,19 @@ func (p *provider) ports(a resolve.Answer, peers []discovery.Peer, priorities []
 			break
 		}
 	}
-	return p.unusable(a, "SRV port %d, configured peer port %s%s", peers[0].Port, strings.Join(want, " or "), hint)
+	got := peers[0].Port
+	switch {
+	case hint != "":
+	case p.listens(got) && len(p.env.ClientListeners) > 0:
+		hint = "; that is the client port (listen-client-urls)"
+	case got == 1: // what some servers say where they know no port
+		hint = "; publish the peer port"
+	case p.env.MappedPorts:
+		return nil
+	default:
+		hint = "; where that port is mapped to it (docker -p, Nomad, NAT), say which member this node is: --self-name, or --self-ip with its address in the records"
+	}
+	return p.unusable(a, "SRV port %d, configured peer port %s (target %s)%s", got, strings.Join(want, " or "), peers[0].Host, hint)
 }
 
 func (p *provider) count(a resolve.Answer, peers []discovery.Peer) error {
@@ -111,31 +124,16 @@ func (p *provider) count(a resolve.Answer, peers []discovery.Peer) error {
 	}
 }
 
-// stable refuses names that change when the address does: a member keeps its
-// name and its ID for life.
+// stable refuses names that change when the address does, unless they are
+// allowed.
 func (p *provider) stable(a resolve.Answer, peers []discovery.Peer) error {
-	if p.hashNames {
-		return nil
+	for i := range peers {
+		peers[i].AsIs = p.hashNames
 	}
-	for _, peer := range peers {
-		label, rest, _ := strings.Cut(peer.Host, ".")
-		if rest == p.domain && (isHash(label) || isDashed(label, peer.Addrs)) {
-			return p.unusable(a, "SRV target %s is named after its address, which changes with the pod: pod hostname / subdomain not set? (the option hash-names=allow takes it as it is)", peer.Host)
-		}
+	if err := discovery.CheckStable(peers); err != nil {
+		return p.unusable(a, "%v (the option hash-names=allow takes it as it is)", err)
 	}
 	return nil
-}
-
-// isHash knows the labels that Kubernetes DNS makes of an address.
-func isHash(label string) bool {
-	return len(label) == 16 && strings.Trim(label, "0123456789abcdef") == ""
-}
-
-// isDashed knows 192-0-2-10, if that is the address.
-func isDashed(label string, addrs []netip.Addr) bool {
-	return slices.ContainsFunc(addrs, func(a netip.Addr) bool {
-		return label == strings.NewReplacer(".", "-", ":", "-").Replace(a.String())
-	})
 }
 
 func (p *provider) unusable(a resolve.Answer, format string, args ...any) error {

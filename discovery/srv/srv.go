@@ -8,7 +8,11 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/miekg/dns"
 	"go.uber.org/zap"
@@ -27,11 +31,15 @@ type provider struct {
 	hashNames bool   // names that change with the address are wanted
 	env       discovery.Env
 	dns       *resolve.Client
+	told      sync.Map // warnings that were given
 }
+
+// clientTime bounds the question for client records, which need not be there.
+const clientTime = time.Second
 
 // New is the discovery.Factory of
 //
-//	srv://DOMAIN[?service=LABEL][&name=SUFFIX][&server=IP[:PORT]][&client=off|LABEL][&hash-names=allow]
+//	srv://DOMAIN[?service=LABEL][&name=SUFFIX][&server=IP[:PORT]][&client=off|LABEL][&hash-names=allow][&family=4|6]
 //
 // It asks for _etcd-server-ssl._tcp.DOMAIN where peers speak TLS, else for
 // _etcd-server._tcp.DOMAIN. name, or etcd's discovery-srv-name, is appended to
@@ -79,6 +87,7 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 		}
 	}
 	p.dns = resolve.New(p.env)
+	p.dns.Only(o.family)
 	return p, nil
 }
 
@@ -102,9 +111,11 @@ func (p *provider) labels(o options) {
 		p.service, p.other = o.service, ""
 	}
 	p.client = ssl("etcd-client", p.env.ClientScheme == "https")
-	switch o.client {
-	case "":
-	case "off":
+	switch {
+	case o.client == "" && len(p.env.ClientURLs) > 0:
+		p.client = "" // this node's are known, and nobody needs the others'
+	case o.client == "":
+	case o.client == "off":
 		p.client = ""
 	default:
 		p.client = o.client
@@ -128,22 +139,36 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	}
 	a, err := pass.Ask(ctx, p.owner(p.service), dns.TypeSRV)
 	if err != nil {
-		return nil, wrap("no SRV records", err)
+		return nil, docker(pass, wrap("no SRV records", err))
 	}
 	if a.Outcome != resolve.Found {
-		return nil, p.negative(ctx, pass, a)
+		return nil, docker(pass, p.negative(ctx, pass, a))
 	}
 	peers, err := p.peers(a)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.addresses(ctx, pass, a, peers); err != nil {
+	clients := p.askClients(ctx, pass)
+	err = p.addresses(ctx, pass, a, peers)
+	found := <-clients
+	if err != nil {
 		return nil, err
 	}
-	if err := p.clients(ctx, pass, peers); err != nil {
-		return nil, err
-	}
+	p.clients(found, peers)
 	return peers, nil
+}
+
+// docker adds what to do where Docker's own DNS was asked, which has no SRV
+// records of its containers.
+func docker(pass *resolve.Pass, err error) error {
+	own := netip.AddrFrom4([4]byte{127, 0, 0, 11})
+	var e *discovery.Error
+	if !errors.As(err, &e) || !slices.ContainsFunc(pass.Servers(), func(s netip.AddrPort) bool { return s.Addr() == own }) {
+		return err
+	}
+	c := *e
+	c.Hints = append([]string{"127.0.0.11 is Docker's own DNS, which has no SRV records for containers: give them one network alias and use dns://ALIAS:2380, or list them (static:)"}, e.Hints...)
+	return &c
 }
 
 // negative is the error for a label that has no records. Where the label of
@@ -197,15 +222,40 @@ func (p *provider) addresses(ctx context.Context, pass *resolve.Pass, a resolve.
 	return p.stable(a, peers)
 }
 
-// clients adds the client URLs of the peers that are published. Those that are
-// not, Await takes from listen-client-urls.
-func (p *provider) clients(ctx context.Context, pass *resolve.Pass, peers []discovery.Peer) error {
+// published is what was said of the client records; no records where they are
+// not asked for.
+type published struct {
+	answer resolve.Answer
+	err    error
+}
+
+// askClients asks for the client records while the addresses are looked up.
+func (p *provider) askClients(ctx context.Context, pass *resolve.Pass) <-chan published {
+	answer := make(chan published, 1)
 	if p.client == "" {
-		return nil
+		answer <- published{}
+		return answer
 	}
-	a, err := pass.Ask(ctx, p.owner(p.client), dns.TypeSRV)
-	if err != nil {
-		return wrap("client URLs", err)
+	go func() {
+		soon, cancel := context.WithTimeout(ctx, clientTime)
+		defer cancel()
+		a, err := pass.Ask(soon, p.owner(p.client), dns.TypeSRV)
+		answer <- published{a, err}
+	}()
+	return answer
+}
+
+// clients adds the client URLs of the peers that are published. Those that are
+// not, Await takes from listen-client-urls: they are optional, and no failure
+// here is one of discovery.
+func (p *provider) clients(found published, peers []discovery.Peer) {
+	a := found.answer
+	switch {
+	case p.client == "":
+		return
+	case found.err != nil:
+		p.warn("client records", fmt.Sprintf("no client records: %v; client URLs are taken from listen-client-urls; the option client=off, or advertise-client-urls in etcd's configuration, asks for none", found.err))
+		return
 	}
 	p.env.Log.Debug("asked for client URLs", zap.String("name", a.Name), zap.String("said", a.Said()))
 	for _, rr := range a.Records {
@@ -214,13 +264,43 @@ func (p *provider) clients(ctx context.Context, pass *resolve.Pass, peers []disc
 			continue
 		}
 		for i := range peers {
-			if peers[i].Host == hosturl.Canonical(r.Target) {
-				u := hosturl.URL{Scheme: p.env.ClientScheme, Host: peers[i].Host, Port: r.Port}
-				peers[i].ClientURLs = append(peers[i].ClientURLs, u.String())
+			if peers[i].Host != hosturl.Canonical(r.Target) {
+				continue
 			}
+			where := fmt.Sprintf("the client record %s leads to %s", a.Name, hosturl.Join(peers[i].Host, r.Port))
+			if r.Port == peers[i].Port || slices.Contains(p.env.PeerPorts, r.Port) {
+				p.warn("peer port "+strconv.Itoa(int(r.Port)), where+", which is the peer port: such records are left out")
+				continue
+			}
+			if !p.listens(r.Port) {
+				p.warn("client port "+strconv.Itoa(int(r.Port)), where+", but listen-client-urls has only port "+p.clientPorts()+": right only where that port is mapped to it")
+			}
+			u := hosturl.URL{Scheme: p.env.ClientScheme, Host: peers[i].Host, Port: r.Port}
+			peers[i].ClientURLs = append(peers[i].ClientURLs, u.String())
 		}
 	}
-	return nil
+}
+
+// listens tells whether etcd listens on a port for clients, as far as is known.
+func (p *provider) listens(port uint16) bool {
+	return len(p.env.ClientListeners) == 0 ||
+		slices.ContainsFunc(p.env.ClientListeners, func(l discovery.Listener) bool { return l.Port == port })
+}
+
+func (p *provider) clientPorts() string {
+	var ports []string
+	for _, l := range p.env.ClientListeners {
+		ports = append(ports, strconv.Itoa(int(l.Port)))
+	}
+	slices.Sort(ports)
+	return strings.Join(slices.Compact(ports), ", ")
+}
+
+// warn says something once: records are asked for again and again.
+func (p *provider) warn(what, msg string) {
+	if _, told := p.told.LoadOrStore(what, true); !told {
+		p.env.Log.Warn(msg)
+	}
 }
 
 // wrap puts a name before a Retry of the resolver.

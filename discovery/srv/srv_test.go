@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //
 //	zone     the zone file
 //	source   the source URL
-//	env      lines of: size, peer, client, ports, suffix, local, listen, faults
+//	env      lines of: size, peer, client, ports, mapped, suffix, local, listen, faults
 //	want     lines of: name host:port addresses peerURLs clientURLs [alias]
 //	error    the kind, then one line for each text that the error must have
 //	without  texts that neither the error nor the log may have
@@ -198,6 +198,8 @@ func environment(t *testing.T, text string) (discovery.Env, dnstest.Faults) {
 					f.Rcode = code
 				}
 			}
+		case "mapped":
+			env.MappedPorts = true
 		case "short":
 		default:
 			t.Fatalf("unknown env line %q", line)

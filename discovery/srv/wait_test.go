@@ -66,14 +66,6 @@ func TestWaits(t *testing.T) {
 			{zone(3, 3), dnstest.Faults{Rewrite: func(m *dns.Msg) { m.Truncated = true }}, "answer truncated (TC=1), TCP to 127.0.0.1:"},
 			{zone(3, 3), noSOA, ""},
 		}},
-		{"client URLs are not known yet", []step{
-			{zone(3, 3), dnstest.Faults{Rewrite: func(m *dns.Msg) {
-				if strings.HasPrefix(m.Question[0].Name, "_etcd-client.") {
-					m.Rcode = dns.RcodeServerFailure
-				}
-			}}, "client URLs: SERVFAIL from 127.0.0.1:"},
-			{zone(3, 3), noSOA, ""},
-		}},
 		{"WB-04 flapping", []step{
 			{zone(2, 3), noSOA, "got 2 of 3"},
 			{"", noSOA, "NXDOMAIN"},

@@ -59,7 +59,7 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 
 // parse reads NAME=URL,URL or URL,URL.
 func parse(text string) (discovery.Peer, error) {
-	var p discovery.Peer
+	p := discovery.Peer{AsIs: true}
 	urls := text
 	if name, rest, ok := strings.Cut(text, "="); ok && !strings.Contains(name, "://") {
 		if name == "" {

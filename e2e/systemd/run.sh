@@ -126,16 +126,15 @@ lose_disk() {
 
 # heal: what the refusal of lose_disk says, by the README's commands.
 heal() {
-	local n=${machines[1]} commands flags
+	local n=${machines[1]} commands
 	mapfile -t commands < <(printed)
 	[ ${#commands[@]} = 4 ] || fail "not four commands: ${commands[*]}"
 	on "${machines[0]}" timeout 60 sh -ec "${commands[0]}
 ${commands[1]}" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the member cannot be removed and added"; }
-	# The third starts etcd in a shell; under systemd it is a service, whose user owns the data.
-	flags=$(grep -o -- '--initial-[^ ]*' <<<"${commands[2]}" | tr '\n' ' ')
-	on "$n" env "FLAGS=--name=etcd-2 $flags" sh -ec "$(block $readme rejoin)" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member does not start"; }
-	on "${machines[0]}" timeout 60 sh -ec "${commands[3]}" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member is not promoted"; }
-	on "$n" sh -ec "$(block $readme rejoined)" || fail "etcd.service does not start with the new member's data"
+	[ "${commands[2]}" = "systemctl restart etcd.service" ] || fail "the service is not started again by: ${commands[2]}"
+	on "$n" timeout 60 sh -ec "systemctl reset-failed etcd
+${commands[2]}" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the service does not start"; }
+	on "$n" timeout 60 sh -ec "${commands[3]}" >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member is not promoted"; }
 	healthy "$1"
 }
 

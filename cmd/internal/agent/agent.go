@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,16 +34,32 @@ type Config struct {
 	PluginDirs []string
 
 	SelfIP    netip.Addr
+	SelfPort  uint16 // the port beside SelfIP in the records; 0: not told
 	SelfName  string
-	Interface string
+	Interface string // see discovery.LocalAddrs
+	// WaitForSelf makes Discover wait for this node's entry, as Init does.
+	WaitForSelf bool
 
 	Quorum  string   // QuorumAll or QuorumNone
 	Without []string // members that the roster leaves out
 	Owner   *seed.Owner
 
+	IfRunning    IfRunning     // what an empty disk does where its cluster runs
+	ReplaceAfter time.Duration // how long a lost disk must be seen before its member is replaced
+	RequireMark  string        // a file that the root of a data directory must have before anything is seeded
+	EtcdVersion  string        // of the etcd that is going to run here; "": not known
+	// Admit reaches a running cluster on its client ports; endpoints are URLs, dial
+	// reaches a host where discovery found it.
+	Admit func(endpoints []string, dial rendezvous.DialFunc) (Cluster, error)
+
+	// Again are the commands that start this run and etcd again, for a refusal's
+	// way out; none where that happens by itself.
+	Again []string
+
 	EnvFile    string // where the handoff goes; empty: nowhere
 	ConfigOut  string
 	ListenSelf bool
+	Report     string // where the caller will write its report; only looked at here
 
 	// Pod: this is a container of Kubernetes. It is only for hints.
 	Pod bool
@@ -51,6 +68,9 @@ type Config struct {
 	// OnWait, where set, is told what is being waited for. It is called from one
 	// goroutine at a time.
 	OnWait func(Wait)
+
+	localAddrs func(iface string) ([]netip.Addr, error) // nil: discovery.LocalAddrs
+	hostname   func() (string, error)                   // nil: os.Hostname
 }
 
 // Values of Config.Quorum.
@@ -86,6 +106,7 @@ type Result struct {
 	MemberID  string        `json:"memberID"`
 	DiskID    seed.DiskID   `json:"diskID,omitempty"`
 	Name      string        `json:"name"`
+	Learner   bool          `json:"learner,omitempty"`
 	DataDir   string        `json:"dataDir"`
 	WALDir    string        `json:"walDir,omitempty"`
 	EnvFile   string        `json:"envFile,omitempty"`
@@ -156,8 +177,12 @@ type agent struct {
 	asked    bool          // view is of a round since the last step
 	began    time.Duration // when that round began, since boot
 	pause    time.Duration // the last wait for news
+	cluster  clusterView   // what a running cluster has said
 	proof    pendingProof  // for the words of a roster that cannot be completed
 	locked   time.Time     // since when another etcdinit works in the directory
+	// blocked is why the peers could not be answered at the last try; nil: they can.
+	blocked *rendezvous.TakenError
+	checked bool // this node lets the run write what it has to
 }
 
 // lastWait is what was told last of a wait; nothing where a step was made since.
@@ -190,7 +215,20 @@ func newAgent(cfg Config) *agent {
 			onWait(w)
 		}
 	}
+	if cfg.localAddrs == nil {
+		cfg.localAddrs = discovery.LocalAddrs
+	}
+	if cfg.hostname == nil {
+		cfg.hostname = os.Hostname
+	}
 	return &agent{Config: cfg, told: make(map[string]bool), waiting: last, since: make(map[string]WaitRow)}
+}
+
+// configured tells what some etcd reads in another way than others.
+func (a *agent) configured() {
+	for _, w := range a.Etcd.Warnings {
+		a.warn(w)
+	}
 }
 
 // Init gives this node its data directory and writes the handoff. With dry it
@@ -200,9 +238,10 @@ func newAgent(cfg Config) *agent {
 func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 	a := newAgent(cfg)
 	a.dry = dry
+	a.configured()
 	ctx, cancel := a.deadline(ctx)
 	defer cancel()
-	defer func() { err = a.close(err) }()
+	defer func() { err = a.leftBehind(a.close(err)) }()
 	for err = a.sweep(); err != nil; err = a.sweep() {
 		if err = a.elbow(ctx, err); err != nil {
 			return nil, err
@@ -212,7 +251,7 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 		if err = a.observe(ctx); err != nil {
 			return nil, err
 		}
-		done, err = a.act(ctx, Decide(a.input(expired(ctx))))
+		done, err = a.step(ctx, Decide(a.input(expired(ctx))))
 		switch {
 		case err == nil:
 			a.locked = time.Time{}
@@ -224,6 +263,17 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 		}
 	}
 	return a.result()
+}
+
+// step looks at what is to be written where that is due, and acts.
+func (a *agent) step(ctx context.Context, out Outcome) (done bool, err error) {
+	if out.Step != StepRefuse && (!a.checked || out.Step.writes()) {
+		if err := a.writable(); err != nil {
+			return false, err
+		}
+		a.checked = true
+	}
+	return a.act(ctx, out)
 }
 
 // act does one step. It reports whether the run is done.
@@ -254,6 +304,14 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return false, a.seedAlone(ctx, out)
 	case StepRelease:
 		return false, a.hushed(func() error { return a.release(out) })
+	case StepConsult:
+		return false, a.consult(ctx)
+	case StepAdmit:
+		return false, a.admit(ctx, out)
+	case StepSetAside:
+		return false, a.setAside()
+	case StepGiveUp:
+		return a.giveUp(ctx, out)
 	case StepRevoke:
 		return true, a.hushed(func() error { return a.revoke(out) })
 	case StepKeep:
@@ -277,9 +335,10 @@ func (a *agent) hushed(step func() error) error {
 // input is what is known, for the decision.
 func (a *agent) input(expired bool) Input {
 	in := Input{
-		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Expired: expired,
-		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing"},
+		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Running: a.cluster.says, Expired: expired, Unmarked: a.unmarked(),
+		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing", IfRunning: a.IfRunning},
 	}
+	in.Running.Welcome = a.cluster.welcome
 	if a.plan != nil {
 		in.Members = len(a.plan.Members)
 		if !a.asked {
@@ -294,6 +353,7 @@ func (a *agent) close(err error) error {
 	if a.lookout != nil {
 		a.lookout.stop()
 	}
+	a.cluster.close(a.Log)
 	if a.barrier == nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func Startable(s *seed.State) error {
 			"move this directory aside and add the member anew (etcdctl member add --learner), or attach the right volume", s.DataDir, s.MemberID, s.ClusterID)}
 	case s.Self == nil:
 		return &exit.Error{Status: exit.Foreign, Reason: "unnamed", Msg: fmt.Sprintf("%s holds the log of member %s of cluster %s, but not yet the member itself: it was added with etcdctl member add and has not caught up, so its name and URLs are not known here; "+
-			"start etcd once as etcdctl member add said (--name, --initial-cluster, --initial-cluster-state=existing)", s.DataDir, s.MemberID, s.ClusterID)}
+			"start etcd once as etcdctl member add said (name, initial-cluster, initial-cluster-state existing)", s.DataDir, s.MemberID, s.ClusterID)}
 	}
 	return nil
 }
@@ -38,10 +38,13 @@ func Startable(s *seed.State) error {
 func Check(ctx context.Context, cfg Config, state *seed.State) ([]string, error) {
 	a := newAgent(cfg)
 	a.dry = true
+	ctx, cancel := a.deadline(ctx)
+	defer cancel()
+	a.configured()
 	defer func() { _ = a.close(nil) }() //nolint:errcheck // nothing was opened but a goroutine
 	a.take(state)
 	for {
-		out := Decide(a.input(false))
+		out := Decide(a.input(expired(ctx)))
 		if out.Step == StepMeet {
 			return a.warnings, nil
 		}

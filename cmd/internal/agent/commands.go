@@ -74,71 +74,25 @@ func (a *agent) replacement(peers []rendezvous.PeerView) []string {
 	return append([]string{"until " + a.etcdctl(peers) + " member remove " + id + "; do sleep 2; done"}, a.addition(peers)...)
 }
 
-// addition is member add as a learner, a first start, and the promotion. etcd
-// refuses the add for some seconds after a change, and the promotion until the
-// learner has caught up.
+// addition is member add as a learner, a start of the same service, which takes it
+// up, and the promotion. etcd refuses the add for some seconds after a change.
 func (a *agent) addition(peers []rendezvous.PeerView) []string {
 	self := a.plan.Self
 	urls := strings.Join(self.PeerURLs, ",")
-	var cluster []string
-	for i := range peers {
-		for _, l := range peers[i].Last.Members {
-			if slices.Equal(l.PeerURLs, self.PeerURLs) || l.Name == "" {
-				continue
-			}
-			for _, u := range l.PeerURLs {
-				if entry := l.Name + "=" + u; !slices.Contains(cluster, entry) {
-					cluster = append(cluster, entry)
-				}
-			}
-		}
-	}
-	for _, u := range self.PeerURLs {
-		cluster = append(cluster, self.Name+"="+u)
-	}
 	ctl := a.etcdctl(peers)
-	return []string{
-		"until " + ctl + " member add " + self.Name + " --learner --peer-urls=" + urls + "; do sleep 2; done",
-		a.firstStart(strings.Join(cluster, ",")),
-		"until " + ctl + " member promote $(" + ctl + " member list | grep -F " + urls + " | cut -d, -f1); do sleep 2; done",
+	list := append([]string{"until " + ctl + " member add " + self.Name + " --learner --peer-urls=" + urls + "; do sleep 2; done"}, a.Again...)
+	if a.Pod { // its container is started again by itself, and has no shell
+		return append(list, "until "+ctl+" member promote $("+ctl+" member list | grep -F "+urls+" | cut -d, -f1); do sleep 2; done")
 	}
-}
-
-// firstStart is the command line of an etcd that joins a running cluster, with
-// the settings of this node's configuration.
-func (a *agent) firstStart(cluster string) string {
-	self := a.plan.Self
-	args := []string{
-		"etcd", "--name=" + self.Name, "--data-dir=" + a.Etcd.DataDir,
-		"--initial-cluster-state=existing", "--initial-cluster=" + cluster,
-		"--initial-advertise-peer-urls=" + strings.Join(self.PeerURLs, ","),
-		"--listen-peer-urls=" + strings.Join(a.Etcd.ListenPeerURLs, ","),
-		"--listen-client-urls=" + strings.Join(a.Etcd.ListenClientURLs, ","),
-		"--advertise-client-urls=" + strings.Join(self.ClientURLs, ","),
+	promote := "etcdinit promote --wait"
+	if a.Etcd.File != "" {
+		return append(list, promote+" --config-file "+a.Etcd.File)
 	}
+	promote += " --data-dir " + a.Etcd.DataDir
 	if a.Etcd.WALDir != "" {
-		args = append(args, "--wal-dir="+a.Etcd.WALDir)
+		promote += " --wal-dir " + a.Etcd.WALDir
 	}
-	for _, side := range []struct {
-		prefix string
-		tls    struct{ cert, key, ca string }
-		auth   bool
-	}{
-		{"peer-", struct{ cert, key, ca string }{a.Etcd.PeerTLS.CertFile, a.Etcd.PeerTLS.KeyFile, a.Etcd.PeerTLS.TrustedCAFile}, a.Etcd.PeerTLS.ClientCertAuth},
-		{"", struct{ cert, key, ca string }{a.Etcd.ClientTLS.CertFile, a.Etcd.ClientTLS.KeyFile, a.Etcd.ClientTLS.TrustedCAFile}, a.Etcd.ClientTLS.ClientCertAuth},
-	} {
-		if side.tls.cert == "" {
-			continue
-		}
-		args = append(args, "--"+side.prefix+"cert-file="+side.tls.cert, "--"+side.prefix+"key-file="+side.tls.key)
-		if side.tls.ca != "" {
-			args = append(args, "--"+side.prefix+"trusted-ca-file="+side.tls.ca)
-		}
-		if side.auth {
-			args = append(args, "--"+side.prefix+"client-cert-auth")
-		}
-	}
-	return strings.Join(args, " ") + " &"
+	return append(list, promote)
 }
 
 // withdrawal is the way out of a roster that cannot be completed.

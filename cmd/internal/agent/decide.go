@@ -20,6 +20,9 @@ const (
 	DiskPending
 	// DiskFirst is a pending seed of the first edition: it has no roster.
 	DiskFirst
+	// DiskJoining is the pending seed of a member that a running cluster has added;
+	// no etcd has run on it.
+	DiskJoining
 	// DiskReleased is a seed that this very run has released.
 	DiskReleased
 	// DiskUsed is a pending seed on which an etcd has run.
@@ -63,19 +66,25 @@ type Policy struct {
 	Without []string
 	// Existing is initial-cluster-state: existing in etcd's configuration.
 	Existing bool
+	// IfRunning is what an empty disk does where its cluster runs; "" is Refuse.
+	IfRunning IfRunning
 }
 
-// Input is all that a decision is made from. What a running cluster says comes
-// in as part of View.
+// Input is all that a decision is made from.
 type Input struct {
 	Disk    Disk
 	Records Records
 	// Members is how many members the plan has; 0 while it is not known.
 	Members int
 	Policy  Policy
+	// Unmarked: the root of the data directory lacks the file that --require-mark
+	// names: the volume may not be there yet.
+	Unmarked bool
 	// Asked: View is of a round that was made since the last step.
 	Asked bool
 	View  rendezvous.View
+	// Running is what the cluster that View has found says.
+	Running Running
 	// Expired: --timeout has passed.
 	Expired bool
 }
@@ -100,6 +109,15 @@ const (
 	StepSeedAlone
 	// StepRelease is to remove the mark.
 	StepRelease
+	// StepConsult is to ask the running cluster on its client port.
+	StepConsult
+	// StepAdmit is to have this node added as a learner, in place of the member that
+	// has its URLs if there is one, and to write its seed.
+	StepAdmit
+	// StepSetAside is to move the seed of a learner that is not listed aside.
+	StepSetAside
+	// StepGiveUp is to remove the learner, to move its seed aside, and to refuse.
+	StepGiveUp
 	// StepRevoke is to put the mark back, and to refuse.
 	StepRevoke
 	// StepKeep is to hand the directory over as it is: etcd may start.
@@ -109,13 +127,13 @@ const (
 )
 
 func (s Step) String() string {
-	return [...]string{"wait", "find", "meet", "probe", "prepare", "commit", "seed alone", "release", "revoke", "keep", "refuse"}[s]
+	return [...]string{"wait", "find", "meet", "probe", "prepare", "commit", "seed alone", "release", "consult", "admit", "set aside", "give up", "revoke", "keep", "refuse"}[s]
 }
 
 // Outcome is what Decide decided.
 type Outcome struct {
 	Step Step
-	// Status is the exit status of StepRefuse and StepRevoke.
+	// Status is the exit status of StepRefuse, StepRevoke and StepGiveUp.
 	Status exit.Status
 	// Rule is the row of the table that decided.
 	Rule Rule
@@ -151,13 +169,16 @@ const (
 	RuleUnstarted    Rule = "my cluster runs and waits for me"
 	RuleOtherRuns    Rule = "pending, another cluster runs"
 	RulePendingWait  Rule = "pending, some are missing"
+	RuleUnmarked     Rule = "no mark"
 	RuleExisting     Rule = "existing"
 	RulePlan         Rule = "plan not known"
 	RuleNone         Rule = "nobody asked"
 	RuleAlone        Rule = "one member"
 	RuleWithout      Rule = "without too many"
 	RuleAsk          Rule = "peers not asked"
+	RuleOwnEtcd      Rule = "an etcd at my own URL"
 	RuleRunning      Rule = "a cluster runs"
+	RuleToJoin       Rule = "existing, no cluster runs"
 	RuleCopied       Rule = "a copy of my disk was bound"
 	RuleBornWithout  Rule = "born without this disk"
 	RuleShared       Rule = "one disk, two members"
@@ -188,7 +209,7 @@ func decide(rows []row, in *Input) Outcome {
 		}
 		out := Outcome{Step: r.step, Rule: r.rule}
 		switch {
-		case r.step == StepRefuse || r.step == StepRevoke:
+		case r.step == StepRefuse || r.step == StepRevoke || r.step == StepGiveUp:
 			out.Status = r.status
 		case r.step == StepWait && in.Expired:
 			out.Step, out.Status = StepRefuse, r.status
@@ -204,7 +225,7 @@ func decide(rows []row, in *Input) Outcome {
 }
 
 func table() []row {
-	return slices.Concat(dataRows(), releasedRows(), pendingRows(), emptyRows())
+	return slices.Concat(dataRows(), releasedRows(), pendingRows(), joiningRows(), emptyRows())
 }
 
 // dataRows ask no peer.
@@ -240,11 +261,11 @@ func dataRows() []row {
 		},
 		{
 			rule: RuleRecords, disk: "pending, or data", peers: "not asked; discovery not asked either", out: "discovery is asked for a moment",
-			when: both(on(DiskPending, DiskFirst, DiskUsed, DiskOurs), records(RecordsUnasked)), step: StepFind,
+			when: both(on(DiskPending, DiskFirst, DiskJoining, DiskUsed, DiskOurs), records(RecordsUnasked)), step: StepFind,
 		},
 		{
 			rule: RuleForeignDisk, disk: "pending, or data; discovery names another member for this node", peers: "not asked", out: "nothing is touched",
-			when: both(on(DiskPending, DiskFirst, DiskUsed, DiskOurs), records(RecordsOther)), step: StepRefuse, status: exit.Foreign,
+			when: both(on(DiskPending, DiskFirst, DiskJoining, DiskUsed, DiskOurs), records(RecordsOther)), step: StepRefuse, status: exit.Foreign,
 		},
 		{
 			rule: RuleNobodyProbe, disk: "data; discovery is complete and this node is nobody in it", peers: "not asked", out: "this member's own URL is asked",
@@ -317,10 +338,16 @@ func pendingRows() []row {
 // emptyRows decide on a disk ID and on a seed.
 func emptyRows() []row {
 	empty := on(DiskEmpty, DiskPrepared)
-	return []row{
+	existing := func(in *Input) bool { return in.Policy.Existing }
+	joins := func(in *Input) bool { return in.Policy.IfRunning == Join || in.Policy.IfRunning == Replace }
+	return slices.Concat([]row{
 		{
-			rule: RuleExisting, disk: "empty", peers: "not asked: `initial-cluster-state: existing`", out: "never a fresh seed",
-			when: both(empty, func(in *Input) bool { return in.Policy.Existing }), step: StepRefuse, status: exit.Unsafe,
+			rule: RuleUnmarked, disk: "empty, and without the file that `--require-mark` names", peers: "not asked", out: "wait: the volume may come late",
+			when: both(empty, func(in *Input) bool { return in.Unmarked }), step: StepWait, status: exit.Unsafe,
+		},
+		{
+			rule: RuleExisting, disk: "empty", peers: "not asked: `initial-cluster-state: existing`, and no `--if-running`", out: "never a fresh seed",
+			when: both(both(empty, existing), not(joins)), step: StepRefuse, status: exit.Unsafe,
 		},
 		{
 			rule: RulePlan, disk: "empty", peers: "not asked; the members are not known", out: "discovery is asked until it is complete",
@@ -328,11 +355,11 @@ func emptyRows() []row {
 		},
 		{
 			rule: RuleNone, disk: "empty", peers: "not asked: `--bootstrap-quorum=none`", out: "seeded with the cluster ID that etcd computes",
-			when: both(empty, askNobody), step: StepSeedAlone,
+			when: both(empty, both(askNobody, not(existing))), step: StepSeedAlone,
 		},
 		{
 			rule: RuleAlone, disk: "empty", peers: "N = 1: nobody can contradict", out: "seeded, a birth of its own",
-			when: both(empty, func(in *Input) bool { return in.Members == 1 }), step: StepSeedAlone,
+			when: both(empty, both(func(in *Input) bool { return in.Members == 1 }, not(existing))), step: StepSeedAlone,
 		},
 		{
 			rule: RuleWithout, disk: "empty", peers: "`--without` names more than a minority, this member, or nobody of the plan", out: "refused as a setting",
@@ -343,8 +370,13 @@ func emptyRows() []row {
 			when: both(empty, not(asked)), step: StepMeet,
 		},
 		{
-			rule: RuleRunning, disk: "empty", peers: "an etcd at any member's URL, my own too, unless it is of the roster that I propose", out: "this disk is not of that cluster",
-			when: both(empty, either(ownEtcd, anyPeer(runs))), step: StepRefuse, status: exit.Unsafe, about: runs,
+			rule: RuleOwnEtcd, disk: "empty", peers: "an etcd at my own URL", out: "somebody else is this member",
+			when: both(empty, ownEtcd), step: StepRefuse, status: exit.Unsafe, about: runs,
+		},
+	}, runningRows(), []row{
+		{
+			rule: RuleToJoin, disk: "empty", peers: "no etcd, and `initial-cluster-state: existing` with `--if-running`", out: "wait: never a fresh seed",
+			when: both(empty, existing), step: StepWait, status: exit.Disagree, about: awaitedEtcd,
 		},
 		{
 			rule: RuleCopied, disk: "empty, with a disk ID", peers: "one is released under a roster with **my** disk", out: "a copy of this disk was bound",
@@ -370,7 +402,7 @@ func emptyRows() []row {
 			rule: RuleWait, disk: "empty", peers: "any other: silent, unknown, another plan, another proposal", out: "wait",
 			when: empty, step: StepWait, status: exit.Disagree, about: awaited,
 		},
-	}
+	})
 }
 
 type (
@@ -489,6 +521,9 @@ func waitsForMe(v *rendezvous.PeerView, _ *Input) bool {
 func releasedWith(v *rendezvous.PeerView, in *Input) bool {
 	return v.Now == rendezvous.IsReleased && v.Last.Answer.Roster.Disk(string(in.View.Plan.Self)) == in.View.Disk
 }
+
+// awaitedEtcd: what keeps a disk waiting that is to join.
+func awaitedEtcd(v *rendezvous.PeerView, _ *Input) bool { return !v.Now.Etcd() }
 
 // awaited: what keeps an empty disk waiting.
 func awaited(v *rendezvous.PeerView, in *Input) bool {

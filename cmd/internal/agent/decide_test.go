@@ -62,6 +62,10 @@ func peerStates() []rendezvous.PeerView {
 	with(rendezvous.IsReleased, near)
 	with(rendezvous.Runs, nil, counted)
 	with(rendezvous.Runs, nil, counted, agreed)
+	with(rendezvous.Runs, nil, func(v *rendezvous.PeerView) { v.Last.Members = []rendezvous.Listed{{ID: "91", Learner: true}} })
+	with(rendezvous.Runs, nil, func(v *rendezvous.PeerView) {
+		v.Last.Members = []rendezvous.Listed{{ID: "91", Name: "a", Learner: true}, {ID: "92", Learner: true, Started: true}, {ID: "93"}}
+	})
 	with(rendezvous.Vague, nil, firm)
 	with(rendezvous.Unstarted, nil, firm)
 	with(rendezvous.Started, nil, firm)
@@ -83,7 +87,41 @@ func policies() []policy {
 		{"without too many", Policy{Without: []string{"b", "c"}}},
 		{"without myself", Policy{Without: []string{"a"}}},
 		{"without a stranger", Policy{Without: []string{"x"}}},
+		{"join", Policy{IfRunning: Join}},
+		{"replace", Policy{IfRunning: Replace}},
+		{"existing, join", Policy{Existing: true, IfRunning: Join}},
+		{"existing, none, replace", Policy{Existing: true, AskNobody: true, IfRunning: Replace}},
 	}
+}
+
+// runnings is what a running cluster can say: each thing alone, and in the pairs
+// that decide.
+func runnings() []Running {
+	list := []Running{
+		{},
+		{Asked: true, Denied: true},
+		{Asked: true, Hindered: true, Mine: NewLearner, OnDisk: true},
+		{Asked: true, Several: true, Mine: OldVoter},
+		{Welcome: true},
+		{Asked: true, Welcome: true},
+		{Asked: true, Welcome: true, Mine: OldLearner},
+		{Asked: true, Strangers: true},
+		{Asked: true, Old: true},
+		{Asked: true, Strangers: true, Old: true, Mine: OldVoter, Few: true},
+		{Asked: true, Mine: OldVoter, Few: true, Steady: true, Ripe: true},
+		{Asked: true, Mine: OldVoter},
+		{Asked: true, Mine: OldVoter, Ripe: true},
+		{Asked: true, Mine: OldVoter, Steady: true},
+		{Asked: true, Mine: OldVoter, Steady: true, Ripe: true},
+		{Asked: true, Mine: OldLearner, Answers: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Localhost: true, Proved: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Proved: true, Late: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Late: true},
+	}
+	for mine := Absent; mine <= OldVoter; mine++ {
+		list = append(list, Running{Asked: true, Mine: mine}, Running{Asked: true, Mine: mine, OnDisk: true})
+	}
+	return list
 }
 
 // own is what can be at my own URL.
@@ -127,6 +165,8 @@ func expected(in *Input) (Step, exit.Status, Rule) {
 		return StepKeep, 0, RuleHandOver
 	case DiskPending, DiskFirst:
 		return e.pending()
+	case DiskJoining:
+		return e.joining()
 	case DiskEmpty, DiskPrepared:
 	}
 	return e.unbound()
@@ -139,6 +179,7 @@ type expectation struct {
 	// the rest counts peers
 	uncounted, mineReleased, myDiskReleased, waitsForMe int
 	notBound, notAgreed, notThere                       int
+	added                                               int // etcds that list me as a learner which has not started
 }
 
 func (e *expectation) peer(p *rendezvous.PeerView) {
@@ -165,6 +206,9 @@ func (e *expectation) peer(p *rendezvous.PeerView) {
 		}
 	}
 	count(&e.uncounted, etcd && !p.Counted)
+	for _, m := range p.Last.Members {
+		count(&e.added, etcd && !p.Counted && m.Learner && m.Name == "" && !m.Started)
+	}
 	count(&e.mineReleased, released && slices.Equal(theirs, v.Roster))
 	count(&e.myDiskReleased, released && mySeat == v.Disk)
 	count(&e.waitsForMe, p.Now == rendezvous.Unstarted && p.Firm)
@@ -241,20 +285,26 @@ func (e *expectation) unbound() (Step, exit.Status, Rule) {
 		most = max(most, twice[s.Disk])
 	}
 	switch {
-	case in.Policy.Existing:
+	case in.Unmarked:
+		return e.wait(42, RuleUnmarked)
+	case in.Policy.Existing && in.Policy.IfRunning == "":
 		return StepRefuse, 42, RuleExisting
 	case in.Members == 0:
 		return StepFind, 0, RulePlan
-	case in.Policy.AskNobody:
+	case in.Policy.AskNobody && !in.Policy.Existing:
 		return StepSeedAlone, 0, RuleNone
-	case in.Members == 1:
+	case in.Members == 1 && !in.Policy.Existing:
 		return StepSeedAlone, 0, RuleAlone
 	case wrong:
 		return StepRefuse, 20, RuleWithout
 	case !in.Asked:
 		return StepMeet, 0, RuleAsk
-	case e.uncounted > 0, v.Self >= rendezvous.Runs && v.Self <= rendezvous.Removed:
-		return StepRefuse, 42, RuleRunning
+	case v.Self >= rendezvous.Runs && v.Self <= rendezvous.Removed:
+		return StepRefuse, 42, RuleOwnEtcd
+	case e.uncounted > 0:
+		return e.running()
+	case in.Policy.Existing:
+		return e.wait(34, RuleToJoin)
 	case hasID && e.myDiskReleased > 0:
 		return StepRefuse, 42, RuleCopied
 	case e.seen[rendezvous.IsReleased]:
@@ -269,6 +319,96 @@ func (e *expectation) unbound() (Step, exit.Status, Rule) {
 	return e.wait(34, RuleWait)
 }
 
+// running: an etcd runs that is not of the roster that I propose.
+func (e *expectation) running() (Step, exit.Status, Rule) {
+	r, join, replace := &e.in.Running, e.in.Policy.IfRunning != "", e.in.Policy.IfRunning == Replace
+	if !join && !r.Welcome && e.added == 0 {
+		return StepRefuse, 42, RuleRunning
+	}
+	if e.in.View.Self == rendezvous.Double {
+		return e.wait(34, RuleTwin)
+	}
+	if !r.Asked {
+		return StepConsult, 0, RuleConsult
+	}
+	if r.Several {
+		return e.wait(42, RuleSeveral)
+	}
+	if r.Denied {
+		return StepRefuse, 20, RuleDenied
+	}
+	if r.Hindered {
+		return e.wait(34, RuleHindered)
+	}
+	switch {
+	case r.Mine == NewVoter:
+		return StepRefuse, 42, RuleNewVoter
+	case r.Mine == OldVoter && !replace:
+		return StepRefuse, 42, RuleLost
+	case r.Strangers:
+		return StepRefuse, 40, RuleStrangers
+	case r.Old:
+		return StepRefuse, 20, RuleOld
+	}
+	switch r.Mine {
+	case OldVoter:
+		switch {
+		case r.Few:
+			return StepRefuse, 42, RuleFew
+		case !r.Steady:
+			return e.wait(34, RuleUnsteady)
+		case !r.Ripe:
+			return e.wait(34, RuleUnripe)
+		}
+		return StepAdmit, 0, RuleReplace
+	case OldLearner:
+		switch {
+		case r.Answers:
+			return StepRefuse, 42, RuleLearnerRuns
+		case !join:
+			return StepRefuse, 42, RuleLearnerRefuse
+		}
+		return StepAdmit, 0, RuleLearnerLost
+	case NewLearner:
+		return StepAdmit, 0, RuleTaken
+	case Absent, NewVoter:
+	}
+	if !join && !r.Welcome {
+		return StepRefuse, 42, RuleUnlisted
+	}
+	return StepAdmit, 0, RuleAdmit
+}
+
+// joining: the seed of a learner that was added, and that no etcd has run on.
+func (e *expectation) joining() (Step, exit.Status, Rule) {
+	in, r := e.in, &e.in.Running
+	switch {
+	case in.Records == RecordsUnasked:
+		return StepFind, 0, RuleRecords
+	case in.Records == RecordsOther:
+		return StepRefuse, 43, RuleForeignDisk
+	case !in.Asked:
+		return StepMeet, 0, RuleJoinMeet
+	case !r.Asked:
+		return StepConsult, 0, RuleJoinConsult
+	case r.Denied:
+		return StepRefuse, 20, RuleJoinDenied
+	case r.Hindered, r.Several:
+		return e.wait(34, RuleJoinHindered)
+	case !r.OnDisk:
+		return StepSetAside, 0, RuleJoinGone
+	case r.Mine != NewLearner:
+		return StepRefuse, 42, RuleJoinStarted
+	case r.Localhost:
+		return StepGiveUp, 40, RuleLocalhost
+	case r.Proved:
+		return StepRelease, 0, RuleProved
+	case r.Late:
+		return StepGiveUp, 40, RuleUnreached
+	}
+	return e.wait(34, RuleJoinWait)
+}
+
 // product is every input, as one number: digits of different bases.
 type product struct {
 	peers    []rendezvous.PeerView
@@ -276,18 +416,36 @@ type product struct {
 	policies []policy
 	rosters  []birth.Roster
 	members  []int
+	running  []Running
+	unmarked []bool
 }
 
+// wholeProduct is about births.
 func wholeProduct() *product {
 	return &product{
 		peers: peerStates(), owns: owns(), policies: policies(),
 		rosters: []birth.Roster{nil, rosterFrom("da", "db", "dc"), rosterFrom("da", "db", ""), rosterFrom("da", "db", "db")},
-		members: []int{3, 1, 0},
+		members: []int{3, 1, 0}, running: []Running{{}}, unmarked: []bool{false},
+	}
+}
+
+// joinProduct is about a cluster that runs: with it each thing that it can say meets
+// each policy and each directory, and the peers and the own URL are few.
+func joinProduct() *product {
+	var few []rendezvous.PeerView
+	for _, v := range peerStates() {
+		if v.Now == rendezvous.Silent && !v.LeftOut && !v.Bound || v.Now == rendezvous.Runs && !v.Agreed && !v.Bound || v.Now == rendezvous.IsReleased && v.Bound {
+			few = append(few, v)
+		}
+	}
+	return &product{
+		peers: few, owns: []own{{rendezvous.Mine, false}, {rendezvous.Double, false}, {rendezvous.Runs, false}}, policies: policies(),
+		rosters: []birth.Roster{nil}, members: []int{3, 1, 0}, running: runnings(), unmarked: []bool{false, false, false, true},
 	}
 }
 
 func (p *product) size() int {
-	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * 2 * 2 * 5 * int(DiskDamaged+1)
+	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * len(p.running) * len(p.unmarked) * 2 * 2 * 5 * int(DiskDamaged+1)
 }
 
 func (p *product) at(n int) *Input {
@@ -304,6 +462,8 @@ func (p *product) at(n int) *Input {
 	in.Policy = p.policies[digit(len(p.policies))].Policy
 	in.View = rendezvous.View{Plan: plan, Disk: "da", Roster: p.rosters[digit(len(p.rosters))], Self: o.standing, Peers: []rendezvous.PeerView{b, c}}
 	in.Members = p.members[digit(len(p.members))]
+	in.Running = p.running[digit(len(p.running))]
+	in.Unmarked = p.unmarked[digit(len(p.unmarked))]
 	if in.Members < 3 {
 		in.View.Peers = nil
 	}
@@ -349,21 +509,32 @@ func TestDecideProduct(t *testing.T) {
 	if wrong != "" {
 		t.Fatal(wrong)
 	}
+	wrong, joins := joinProduct().some(rows, 0, stride/50*2+1, used)
+	if wrong != "" {
+		t.Fatal(wrong)
+	}
 	for _, r := range rows {
 		if used[r.rule] == 0 {
 			t.Errorf("no input reaches the row %q", r.rule)
 		}
 	}
-	t.Logf("%d inputs of %d", inputs, wholeProduct().size())
+	t.Logf("%d inputs of %d, about running clusters %d of %d", inputs, wholeProduct().size(), joins, joinProduct().size())
 }
 
 // TestDecideMutants: each row that is left out, and each that decides something
 // else, is found by the product.
 func TestDecideMutants(t *testing.T) {
-	p := wholeProduct()
+	if testing.Short() {
+		t.Skip("some million inputs")
+	}
+	t.Parallel()
+	births, joins := wholeProduct(), joinProduct()
 	survives := func(rows []row) bool {
-		for _, stride := range []int{100_003, 4999, 499} {
-			if wrong, _ := p.some(rows, 0, stride, make(map[Rule]int)); wrong != "" {
+		for _, part := range []struct {
+			of     *product
+			stride int
+		}{{joins, 100_003}, {births, 100_003}, {joins, 4999}, {births, 4999}, {joins, 499}, {joins, 53}, {births, 499}} {
+			if wrong, _ := part.of.some(rows, 0, part.stride, make(map[Rule]int)); wrong != "" {
 				return false
 			}
 		}
@@ -494,7 +665,7 @@ func markdown() string {
 	for i, r := range table() {
 		status := ""
 		switch r.step {
-		case StepRefuse, StepRevoke:
+		case StepRefuse, StepRevoke, StepGiveUp:
 			status = strconv.Itoa(int(r.status))
 		case StepWait:
 			status = fmt.Sprintf("%d once the time is up", r.status)
@@ -506,7 +677,11 @@ func markdown() string {
 			status = "(goes on as prepared)"
 		case StepCommit:
 			status = "(goes on as pending)"
-		case StepFind, StepMeet, StepProbe:
+		case StepAdmit:
+			status = "(goes on as joining)"
+		case StepSetAside:
+			status = "(goes on as empty)"
+		case StepFind, StepMeet, StepProbe, StepConsult:
 			status = "(goes on)"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", i+1, r.disk, r.peers, r.out, status)

@@ -14,11 +14,15 @@ func (a *agent) foretell(ctx context.Context, out Outcome) (done bool, err error
 		return false, a.probeOwn(ctx)
 	case StepWait:
 		a.foreseen, a.remark = WouldWait, a.why(out)
-	case StepPrepare, StepCommit, StepSeedAlone:
+	case StepConsult:
+		return false, a.consult(ctx)
+	case StepPrepare, StepCommit, StepSeedAlone, StepAdmit:
 		a.foreseen = WouldSeed
 	case StepRelease, StepKeep:
 		a.foreseen = WouldKeep
-	case StepRevoke, StepRefuse:
+	case StepSetAside:
+		a.foreseen = WouldSeed
+	case StepRevoke, StepRefuse, StepGiveUp:
 		return true, a.refusal(ctx, out)
 	}
 	return true, nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -34,6 +34,12 @@ const (
 	// minRecheck is the shortest time after which a mismatch is asked again, so
 	// that an answer with a TTL of a few milliseconds is not asked in a loop.
 	minRecheck = 200 * time.Millisecond
+	// maxRecheck is the longest one, whatever the records' TTL is: the server that
+	// is asked may be the authority itself, where a change shows at once.
+	maxRecheck = 5 * time.Second
+	// lookHere is how often this host's own addresses are looked at: that costs
+	// no question.
+	lookHere = time.Second
 )
 
 // find asks discovery: until it is complete where a plan is needed, briefly where
@@ -47,7 +53,11 @@ func (a *agent) find(ctx context.Context) error {
 
 // findPlan finds the peers and says what this member's directory will hold.
 func (a *agent) findPlan(ctx context.Context) error {
-	found, err := a.findSelf(ctx)
+	provider, err := a.Registry.Open(a.Source, a.env())
+	if err != nil {
+		return err
+	}
+	found, err := a.findSelf(ctx, provider)
 	if err != nil {
 		return err
 	}
@@ -83,8 +93,12 @@ func (a *agent) spec(f Found) seed.Spec {
 		DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(),
 		Self: f.Peer().Name, MaxLearners: a.Etcd.MaxLearners, Owner: a.Owner,
 	}
-	for _, p := range f.Peers {
-		spec.Members = append(spec.Members, seed.Member{Name: p.Name, PeerURLs: p.PeerURLs, ClientURLs: p.ClientURLs})
+	for i, p := range f.Peers {
+		m := seed.Member{Name: p.Name, PeerURLs: p.PeerURLs, ClientURLs: p.ClientURLs}
+		if i == f.Self && len(a.Etcd.AdvertiseClients) > 0 {
+			m.ClientURLs = a.Etcd.AdvertiseClients
+		}
+		spec.Members = append(spec.Members, m)
 	}
 	return spec
 }
@@ -103,42 +117,93 @@ func (a *agent) adviseOn(f Found, plan *seed.Plan) {
 }
 
 // findSelf waits for the whole peer set, then for this node's entry in it.
-// Address records may lag behind: that no entry is ours is final only when asked
-// again after the records' TTL.
-func (a *agent) findSelf(ctx context.Context) (Found, error) {
-	provider, err := a.Registry.Open(a.Source, a.env())
-	if err != nil {
-		return Found{}, err
-	}
-	var final time.Time // when a mismatch becomes final; zero: none seen yet
+// Addresses, here and in the records, may come later: that no entry is ours is
+// final at the deadline only, unless no later look can differ. Where only the
+// entry is missing, the peers come back too, with Self -1.
+func (a *agent) findSelf(ctx context.Context, provider discovery.Provider) (Found, error) {
+	var mismatch error // of the last whole answer
+	var last Found
 	for {
-		peers, err := a.await(ctx, provider)
+		peers, err := a.await(ctx, provider, func() { mismatch = nil })
 		switch {
 		case err != nil && errors.Is(ctx.Err(), context.Canceled):
 			return Found{}, a.interrupted(err)
+		case err != nil && mismatch != nil && ctx.Err() != nil:
+			return last, atDeadline(mismatch)
 		case err != nil:
 			return Found{}, err
 		}
-		found, err := a.match(peers)
+		last = Found{Peers: peers, Self: -1}
+		found, err := a.matchNew(peers)
 		if err == nil {
 			return found, nil
 		}
-		now := time.Now()
-		switch ttl := discovery.MaxTTL(peers); {
-		case ttl == 0 || !final.IsZero() && !now.Before(final):
-			return Found{}, err
-		case final.IsZero():
-			final = now.Add(max(ttl, minRecheck))
+		if !a.mayPass(peers, err) {
+			return last, atDeadline(err)
 		}
-		a.Log.Info("this node is not among the peers yet: asking again once the records' TTL has passed",
-			zap.Duration("after", final.Sub(now)), zap.String("seen", err.Error()))
-		if cause := a.sleep(ctx, final.Sub(now), Wait{For: "this node's own record", Cause: err.Error()}); cause != nil {
-			if errors.Is(cause, context.DeadlineExceeded) {
-				return Found{}, err
-			}
-			return Found{}, a.interrupted(cause)
+		if mismatch == nil {
+			a.Log.Info("this node is not among the peers yet: its own addresses are looked at each second, the records are asked again", zap.String("seen", err.Error()))
+		}
+		found, mismatch, err = a.watch(ctx, peers, err)
+		switch {
+		case mismatch == nil:
+			return found, nil
+		case errors.Is(err, context.DeadlineExceeded):
+			return last, atDeadline(mismatch)
+		case err != nil:
+			return Found{}, a.interrupted(err)
 		}
 	}
+}
+
+// mayPass tells whether a later look can find this node where this one has not:
+// the records may be stale, or an address of this host is not there yet.
+func (a *agent) mayPass(peers []discovery.Peer, err error) bool {
+	var e *discovery.Error
+	if !errors.As(err, &e) || e.Kind != discovery.NotSelf && e.Kind != discovery.Retry {
+		return false
+	}
+	told := a.SelfIP.IsValid() || a.SelfName != ""
+	return discovery.MaxTTL(peers) > 0 || !told
+}
+
+// watch looks for this node among the peers by addresses that this host gets
+// meanwhile, until the records are to be asked again. It returns the entry, or
+// the last mismatch and, where the time is over, why.
+func (a *agent) watch(ctx context.Context, peers []discovery.Peer, mismatch error) (found Found, last, over error) {
+	again := time.Now().Add(discovery.BeforeDeadline(ctx, recheck(discovery.MaxTTL(peers))))
+	for time.Now().Before(again) {
+		d := min(lookHere, max(time.Until(again), time.Millisecond))
+		if err := a.sleep(ctx, d, Wait{For: "this node's own record", Cause: mismatch.Error()}); err != nil {
+			return Found{}, mismatch, err
+		}
+		var err error
+		if found, err = a.matchNew(peers); err == nil {
+			return found, nil, nil
+		}
+		mismatch = err
+	}
+	return Found{}, mismatch, nil
+}
+
+// recheck is when records are asked again that caches may keep for their TTL; 0
+// says that there are none, and is no reason to ask often.
+func recheck(ttl time.Duration) time.Duration {
+	if ttl == 0 {
+		return maxRecheck
+	}
+	return min(max(ttl, minRecheck), maxRecheck)
+}
+
+// atDeadline is what an error means once nothing is waited for any more.
+func atDeadline(err error) error {
+	var e *discovery.Error
+	if !errors.As(err, &e) || e.AtDeadline == 0 {
+		return err
+	}
+	c := *e
+	c.Kind = e.AtDeadline
+	return &c
 }
 
 // interrupted says what a signal leaves behind.
@@ -153,8 +218,8 @@ func (a *agent) interrupted(cause error) error {
 	return fmt.Errorf("%w%s: %s", cause, what, a.committed())
 }
 
-// await asks until the set is whole.
-func (a *agent) await(ctx context.Context, provider discovery.Provider) ([]discovery.Peer, error) {
+// await asks until the set is whole; short is called after each answer that is not.
+func (a *agent) await(ctx context.Context, provider discovery.Provider, short func()) ([]discovery.Peer, error) {
 	defer a.span("discover")()
 	provider = a.hostNetwork(provider)
 	return discovery.Await(ctx, provider, discovery.AwaitOptions{
@@ -164,6 +229,7 @@ func (a *agent) await(ctx context.Context, provider discovery.Provider) ([]disco
 			if p.Err == nil {
 				return // complete: nothing is waited for
 			}
+			short()
 			want := "the"
 			if p.Want > 0 {
 				want = strconv.Itoa(p.Got) + " of " + strconv.Itoa(p.Want)
@@ -176,23 +242,29 @@ func (a *agent) await(ctx context.Context, provider discovery.Provider) ([]disco
 // findContradiction asks discovery, for a moment, whether the data are this
 // node's. Silence or a partial answer is no contradiction: a restart never
 // depends on DNS. A different entry is final only when it is still there after
-// the records' TTL, since caches may name the old addresses.
+// the records' TTL, since caches may name the old addresses, or at the deadline;
+// until then the records are asked again and again.
 func (a *agent) findContradiction(ctx context.Context) error {
 	provider, err := a.Registry.Open(a.Source, a.env())
 	if err != nil {
 		return err
 	}
 	a.plan = a.planOf(a.state)
-	a.stored = true
+	a.stored, a.other = true, nil
 	a.otherTokenUsed()
 	// Others may be waiting for a seed that is pending: nobody is waited for here.
 	patient := a.disk == DiskOurs
-	for asked := 0; ; asked++ {
+	var final time.Time // when a mismatch becomes final; zero: none seen yet
+	for {
 		found, err := a.glimpse(ctx, provider, patient)
-		if ctx.Err() != nil && !expired(ctx) {
+		switch {
+		case ctx.Err() != nil && !expired(ctx):
 			return a.interrupted(context.Cause(ctx))
-		}
-		if err != nil {
+		case err != nil && ctx.Err() != nil && a.other != nil:
+			a.records = RecordsOther
+			return nil //nolint:nilerr // the last look was cut off: what was seen before it stands
+		case err != nil:
+			a.other = nil
 			a.noContradiction(found, err)
 			return nil
 		}
@@ -202,14 +274,20 @@ func (a *agent) findContradiction(ctx context.Context) error {
 		}
 		c := a.state.Compare(plan)
 		if c.SameMember {
-			a.found, a.records = &found, RecordsMine
+			a.found, a.records, a.other = &found, RecordsMine, nil
 			a.differences(c, plan)
 			return nil
 		}
-		if ttl := discovery.MaxTTL(found.Peers); asked == 0 && ttl > 0 {
-			a.Log.Info("the records name another member for this address: asking again once their TTL has passed", zap.Duration("ttl", ttl),
+		a.other = a.foreign(c, plan, found.Peer())
+		ttl, now := discovery.MaxTTL(found.Peers), time.Now()
+		if final.IsZero() {
+			final = now.Add(max(ttl, minRecheck))
+			a.Log.Info("the records name another member for this address: they are asked again, at most until their TTL has passed", zap.Duration("ttl", ttl),
 				zap.String("stored", c.StoredSelf.Name), zap.String("discovered", c.Wanted.Name))
-			err := a.sleep(ctx, max(ttl, minRecheck), Wait{For: "stale records to expire", Cause: "the records name " + c.Wanted.Name + " for this address, the data are " + c.StoredSelf.Name + "'s"})
+		}
+		if ttl > 0 && now.Before(final) {
+			next := discovery.BeforeDeadline(ctx, min(recheck(ttl), max(final.Sub(now), minRecheck)))
+			err := a.sleep(ctx, next, Wait{For: "stale records to expire", Cause: "the records name " + c.Wanted.Name + " for this address, the data are " + c.StoredSelf.Name + "'s"})
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				return a.interrupted(err)
 			}
@@ -217,7 +295,7 @@ func (a *agent) findContradiction(ctx context.Context) error {
 				continue
 			}
 		}
-		a.records, a.other = RecordsOther, a.foreign(c, plan)
+		a.records = RecordsOther
 		return nil
 	}
 }
@@ -292,6 +370,25 @@ func (a *agent) ask(ctx context.Context, provider discovery.Provider, patient bo
 	return found, nil
 }
 
+// matchNew finds the entry of a node without data, which nothing but its addresses
+// and its name tells.
+func (a *agent) matchNew(peers []discovery.Peer) (Found, error) {
+	found, err := a.match(peers)
+	if err != nil {
+		return Found{}, err
+	}
+	return found, a.swapped(found)
+}
+
+// swapped is the error for a node that by its host name is another member.
+func (a *agent) swapped(found Found) error {
+	local, err := a.local()
+	if err != nil {
+		return err
+	}
+	return discovery.Swapped(found.Peers, found.Self, local)
+}
+
 // match finds this node's entry.
 func (a *agent) match(peers []discovery.Peer) (Found, error) {
 	local, err := a.local()
@@ -300,6 +397,13 @@ func (a *agent) match(peers []discovery.Peer) (Found, error) {
 	}
 	a.Log.Debug("looking for this node among the peers", zap.Stringers("local", local.Addrs), zap.String("interface", a.Interface))
 	i, err := discovery.MatchSelf(peers, local)
+	if err != nil && local.Name == "" && !isEmpty(a.disk) {
+		// Where there are data, the name in them counts, not the configuration's.
+		local.NameHint = ""
+		if other, oerr := discovery.MatchSelf(peers, local); oerr == nil {
+			i, err = other, nil
+		}
+	}
 	if err != nil {
 		return Found{}, err
 	}
@@ -319,12 +423,12 @@ func (a *agent) match(peers []discovery.Peer) (Found, error) {
 
 // local is what this node says of itself.
 func (a *agent) local() (discovery.Local, error) {
-	addrs, err := discovery.LocalAddrs(a.Interface)
+	addrs, err := a.localAddrs(a.Interface)
 	told := a.SelfName != "" || a.SelfIP.IsValid()
 	if err != nil && (!told || a.Interface != "") {
 		return discovery.Local{}, err // a node that was told which peer it is needs no list
 	}
-	host, err := os.Hostname()
+	host, err := a.hostname()
 	if err != nil {
 		a.Log.Debug("hostname unknown", zap.Error(err)) // it only breaks ties
 	}
@@ -345,6 +449,8 @@ func (a *agent) env() discovery.Env {
 		PeerScheme:    scheme(e.PeerTLS.Enabled()),
 		ClientScheme:  scheme(e.ClientTLS.Enabled()),
 		PeerPorts:     a.peerPorts(),
+		MappedPorts:   a.SelfName != "" || a.SelfIP.IsValid(),
+		ClientURLs:    e.AdvertiseClients,
 		ServiceSuffix: e.DiscoverySRVName,
 		DNSServers:    a.DNSServers,
 		ResolvConf:    a.ResolvConf,
@@ -357,7 +463,7 @@ func (a *agent) env() discovery.Env {
 	case a.SelfIP.IsValid():
 		env.LocalAddrs = []netip.Addr{a.SelfIP}
 	case a.Interface != "":
-		addrs, err := discovery.LocalAddrs(a.Interface)
+		addrs, err := a.localAddrs(a.Interface)
 		if err != nil {
 			a.Log.Debug("addresses of the interface unknown", zap.Error(err)) // match tells the person
 		}
@@ -369,14 +475,24 @@ func (a *agent) env() discovery.Env {
 		}
 		env.ClientListeners = append(env.ClientListeners, discovery.Listener{Scheme: l.Scheme, Port: l.Port})
 	}
-	if a.SelfName != "" {
-		env.PeerPorts = nil // an explicit name also stands for a mapped port
-	}
 	return env
 }
 
+// peerPorts are the ports that this node's record may have: what it was told it
+// has there, else what etcd advertises, else what it listens on.
 func (a *agent) peerPorts() []uint16 {
+	if a.SelfPort != 0 {
+		return []uint16{a.SelfPort}
+	}
 	var ports []uint16
+	for _, raw := range a.Etcd.AdvertisePeerURLs {
+		if u, err := hosturl.Parse(raw); err == nil {
+			ports = append(ports, u.Port)
+		}
+	}
+	if len(ports) > 0 {
+		return ports
+	}
 	for _, l := range a.Etcd.PeerListeners() {
 		ports = append(ports, l.Port)
 	}
@@ -392,7 +508,7 @@ func scheme(tls bool) string {
 
 // Discover returns the peers and this node's place in them. Where the peers
 // are known and no entry is ours, it returns both them, with Self -1, and the
-// error that says so.
+// error that says so: at once, or with Config.WaitForSelf at the deadline.
 func Discover(ctx context.Context, cfg Config) (*Found, error) {
 	a := newAgent(cfg)
 	ctx, cancel := a.deadline(ctx)
@@ -401,13 +517,23 @@ func Discover(ctx context.Context, cfg Config) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	peers, err := a.await(ctx, provider)
+	if a.WaitForSelf {
+		found, selfErr := a.findSelf(ctx, provider)
+		if selfErr != nil && len(found.Peers) == 0 {
+			return nil, selfErr
+		}
+		return &found, selfErr
+	}
+	peers, err := a.await(ctx, provider, func() {})
 	if err != nil {
 		return nil, err
 	}
 	found, err := a.match(peers)
 	if err != nil {
-		return &Found{Peers: peers, Self: -1}, err
+		return &Found{Peers: peers, Self: -1}, atDeadline(err)
+	}
+	if err := a.swapped(found); err != nil {
+		a.warn(err.Error()) // init waits, unless there are data
 	}
 	return &found, nil
 }

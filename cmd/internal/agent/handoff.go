@@ -3,9 +3,12 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
+	"github.com/etcdinit/etcdinit/internal/access"
 	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/seed"
 )
@@ -59,6 +63,7 @@ func (a *agent) outcome() *Result {
 		r.DiskID = s.Record.DiskID
 	}
 	r.ClusterID, r.MemberID, r.Name, r.Members = s.ClusterID.String(), s.MemberID.String(), s.Self.Name, s.Members
+	r.Learner = s.Self.IsLearner
 	r.Message = string(r.Action) + " " + r.Name + " (ID " + r.MemberID + ") of cluster " + r.ClusterID + " in " + r.DataDir
 	switch {
 	case a.foreseen == WouldWait:
@@ -104,19 +109,16 @@ func (a *agent) handOver(r *Result) error {
 
 func (a *agent) handoffOf() Handoff {
 	self := a.state.Self
-	h := Handoff{Name: self.Name, AdvertisePeerURLs: self.PeerURLs, AdvertiseClientURLs: self.ClientURLs}
+	h := Handoff{Name: self.Name, AdvertisePeerURLs: self.PeerURLs}
 	host := ""
 	if len(self.PeerURLs) > 0 {
 		host = hosturl.Host(self.PeerURLs[0])
 	}
-	if len(h.AdvertiseClientURLs) == 0 {
-		// A member that stock etcd bootstrapped and that never published.
-		h.AdvertiseClientURLs = a.clientURLs(host)
-	}
+	h.AdvertiseClientURLs = a.advertised(host)
 	if a.ListenSelf {
 		addr := a.narrowest(host)
 		if !addr.IsValid() {
-			a.warn("--listen-self: this member's address is not known without discovery (give --self-ip): the listen URLs stay as they are")
+			a.warn("--listen-self: this member's address is not known (without discovery, give --self-ip) or is not this host's (NAT): the listen URLs stay as they are")
 			return h
 		}
 		h.ListenPeerURLs = etcdconf.ListenSelf(a.Etcd.ListenPeerURLs, addr)
@@ -126,19 +128,54 @@ func (a *agent) handoffOf() Handoff {
 }
 
 // narrowest returns the address that --listen-self binds to: the one that made
-// the match, or the one given, or the IP of the peer URL itself.
+// the match, or the one given, or the IP of the peer URL itself; none where this
+// host does not have it, as behind NAT.
 func (a *agent) narrowest(host string) netip.Addr {
+	addr := a.SelfIP
 	if a.found != nil && a.found.Addr.IsValid() {
-		return a.found.Addr
+		addr = a.found.Addr
 	}
-	if a.SelfIP.IsValid() {
-		return a.SelfIP
+	if !addr.IsValid() {
+		var err error
+		if addr, err = netip.ParseAddr(host); err != nil {
+			return netip.Addr{}
+		}
 	}
-	addr, err := netip.ParseAddr(host)
-	if err != nil {
+	if local, err := a.localAddrs(""); err == nil && !addr.IsLoopback() && !slices.Contains(local, addr) {
 		return netip.Addr{}
 	}
 	return addr
+}
+
+// advertised are the client URLs that etcd is started with. They are no identity:
+// what the configuration says comes first, then what discovery says now, or, where it
+// is silent, the stored ones as far as they fit what etcd listens on now.
+func (a *agent) advertised(host string) []string {
+	if len(a.Etcd.AdvertiseClients) > 0 {
+		return a.Etcd.AdvertiseClients
+	}
+	if a.found != nil && a.found.Self >= 0 && len(a.found.Peer().ClientURLs) > 0 {
+		return a.found.Peer().ClientURLs
+	}
+	now := a.clientURLs(host)
+	if stored := a.state.Self.ClientURLs; len(stored) > 0 && (len(now) == 0 || a.fits(stored, host)) {
+		return stored
+	}
+	return now
+}
+
+// fits tells whether stored client URLs can be those of what etcd listens on now: by
+// their scheme, and by their port where they have the member's own host. Of another
+// host, a port may be mapped.
+func (a *agent) fits(stored []string, host string) bool {
+	for _, u := range stored {
+		if !slices.ContainsFunc(a.Etcd.ClientListeners(), func(l etcdconf.Listener) bool {
+			return !l.Unix() && strings.HasPrefix(u, l.Scheme+"://") && (hosturl.Host(u) != host || strings.HasSuffix(u, ":"+strconv.Itoa(int(l.Port))))
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 func (a *agent) clientURLs(host string) []string {
@@ -159,6 +196,9 @@ func (a *agent) clientURLs(host string) []string {
 // no reason to refuse: a running cluster owns its membership.
 func (a *agent) differences(c seed.Comparison, plan *seed.Plan) {
 	self := a.state.Self
+	if self.Name != c.Wanted.Name && (a.Etcd.Name == "" || a.Etcd.Name == self.Name) {
+		a.warn(fmt.Sprintf("the records call this member %s, its data call it %s: the stored name is used", c.Wanted.Name, self.Name))
+	}
 	if self.IsLearner {
 		return
 	}
@@ -167,7 +207,7 @@ func (a *agent) differences(c seed.Comparison, plan *seed.Plan) {
 			len(a.state.Members), len(plan.Members), memberDiff(c)))
 		return
 	}
-	stored := etcdconf.Stored{Name: self.Name, PeerURLs: self.PeerURLs, ClientURLs: self.ClientURLs, Members: confPeers(a.state.Members)}
+	stored := etcdconf.Stored{Name: self.Name, PeerURLs: self.PeerURLs, Members: confPeers(a.state.Members)}
 	for _, d := range a.Etcd.Differences(stored) {
 		a.warn(d.String())
 	}
@@ -205,6 +245,9 @@ func (a *agent) modeOfConfig() os.FileMode {
 // symbolic link stays one, and what is no regular file (/dev/stdout, a pipe) is
 // written to, never replaced.
 func writeFile(path string, data []byte, mode os.FileMode) error {
+	if err := access.Planted(path); err != nil {
+		return err
+	}
 	switch info, err := os.Stat(path); {
 	case err == nil && info.IsDir():
 		return &os.PathError{Op: "write", Path: path, Err: errors.New("is a directory, want the name of a file")}
@@ -249,14 +292,34 @@ func writeInPlace(path string, data []byte) error {
 }
 
 // WriteReport puts the JSON report where it was asked for. A termination log
-// is a file that is mounted in place, so it is written, not renamed.
+// is a file that is mounted in place, so it is written, not renamed. A new one can be
+// read by all, whatever the umask.
 func WriteReport(path string, data []byte) error {
-	err := os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the supervisor reads it
+	err := access.Planted(path)
 	if err == nil {
-		err = os.WriteFile(path, data, 0o644) //nolint:gosec // as above
+		err = os.MkdirAll(filepath.Dir(path), 0o755) //nolint:gosec // the supervisor reads it
+	}
+	if err == nil {
+		err = writeReport(path, data)
 	}
 	if err != nil {
 		return &exit.Error{Status: exit.Write, Reason: "report", Msg: "write the report (--report)", Err: err}
 	}
 	return nil
+}
+
+func writeReport(path string, data []byte) error {
+	_, err := os.Stat(path)
+	isNew := errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // the supervisor reads it
+	if err != nil {
+		return err
+	}
+	if isNew {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		_, err = f.Write(data)
+	}
+	return errors.Join(err, f.Close())
 }

@@ -143,6 +143,10 @@ func (a *agent) takeRecords() error {
 	if found == nil || found.Self < 0 || a.plan == nil || !isEmpty(a.disk) {
 		return nil
 	}
+	if err := a.swapped(*found); err != nil {
+		a.Log.Debug("what discovery answers now is not taken over", zap.Error(err))
+		return nil
+	}
 	plan, err := a.planFor(*found)
 	if err != nil {
 		return err
@@ -153,6 +157,7 @@ func (a *agent) takeRecords() error {
 	}
 	a.Log.Info("discovery answers something else now: planning again", zap.Int("members", len(plan.Members)), zap.String("member_id", plan.MemberID.String()))
 	a.plan, a.asked, a.view, a.pause = plan, false, rendezvous.View{}, 0
+	a.cluster.forget()
 	if a.barrier != nil {
 		a.barrier.Replan(meetingPlan(plan))
 	}

@@ -58,7 +58,7 @@ func (a *agent) meet(ctx context.Context) error {
 	if err != nil {
 		return settings("listen-peer-urls", "cannot answer the peers on this member's listen-peer-urls", err)
 	}
-	a.barrier = b
+	a.barrier, a.blocked = b, nil
 	if a.met.IsZero() {
 		a.met = time.Now()
 	}
@@ -89,19 +89,25 @@ func (a *agent) taken(ctx context.Context, taken *rendezvous.TakenError) error {
 			Msg: taken.Error() + ", while " + a.Etcd.DataDir + " is " + a.disk.String() + "; stop it, or give this run the data-dir that it uses",
 		}
 	}
+	a.blocked = taken
 	cause := a.sleep(ctx, retryBind, Wait{For: "the peer listen address", Cause: taken.Error()})
 	switch {
 	case cause == nil:
 		return nil
 	case errors.Is(cause, context.DeadlineExceeded):
-		e := &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + taken.Error() + "; " + a.committed()}
-		if taken.Absent() {
-			e.Reason = "listen-address-absent"
-			e.Msg += "; etcd cannot listen there either: bring the address up, or correct listen-peer-urls"
-		}
-		return e
+		return a.unheard(cause)
 	}
 	return a.interrupted(cause)
+}
+
+// unheard is how a run ends whose listen address was not to be had in time.
+func (a *agent) unheard(cause error) error {
+	e := &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + a.blocked.Error() + "; " + a.committed()}
+	if a.blocked.Absent() {
+		e.Reason = "listen-address-absent"
+		e.Msg += "; etcd cannot listen there either: bring the address up, or correct listen-peer-urls"
+	}
+	return e
 }
 
 // barrierConfig is what the barrier begins with, by what the disk holds.
@@ -123,6 +129,8 @@ func (a *agent) barrierConfig() rendezvous.Config {
 	case DiskPending:
 		cfg.State, cfg.Disk, cfg.Roster = rendezvous.Committed, a.state.Record.DiskID, a.state.Record.Roster
 		cfg.Plan.Digest = a.state.Record.PlanDigest
+	case DiskJoining:
+		cfg.Mute = true
 	case DiskFirst, DiskUsed, DiskOurs:
 		cfg.State, cfg.ClusterID = rendezvous.Committed, rendezvous.ID(a.state.ClusterID.String())
 	case DiskEmpty, DiskReleased, DiskUnnamed, DiskRemoved, DiskPackage, DiskOtherToken, DiskDamaged:
@@ -207,11 +215,13 @@ func (a *agent) survey(ctx context.Context) (rendezvous.View, error) {
 
 // Probe is Discover with what each peer says of itself at this moment.
 func Probe(ctx context.Context, cfg Config) (*Found, *rendezvous.View, error) {
+	a := newAgent(cfg)
+	ctx, cancel := a.deadline(ctx)
+	defer cancel()
 	found, err := Discover(ctx, cfg)
 	if err != nil {
 		return found, nil, err
 	}
-	a := newAgent(cfg)
 	defer func() { _ = a.close(nil) }() //nolint:errcheck // nothing was opened but a goroutine
 	a.found = found
 	if a.plan, err = seed.New(a.spec(*found)); err != nil {

@@ -158,7 +158,7 @@ func mutants() []mutant {
 		}}},
 
 		// Rule 5.
-		{"5: an empty disk and a running cluster", "a disk lost after the birth", without(RuleRunning, RuleBornWithout)},
+		{"5: an empty disk and a running cluster", "a disk lost after the birth", without(RuleOwnEtcd, RuleRunning, RuleBornWithout)},
 		{"5: an etcd at my own URL too", "an etcd at my own URL", rules{view: func(_ *world, _ *simHost, v *view) {
 			if v.Self.Etcd() {
 				v.Self = rendezvous.Silent

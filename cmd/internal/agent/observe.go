@@ -70,6 +70,7 @@ func (a *agent) lookAtDisk() error {
 func (a *agent) restart() error {
 	a.seeded = a.seeded && a.plan != nil && a.state.ClusterID == a.plan.ClusterID
 	a.asked, a.view, a.records, a.remark, a.proof = false, rendezvous.View{}, RecordsUnasked, "", pendingProof{}
+	a.cluster.forget()
 	if a.stored || !isEmpty(a.disk) {
 		a.plan = nil
 	}
@@ -102,7 +103,7 @@ func (a *agent) changed() error {
 		return err
 	}
 	a.take(state)
-	a.asked = false
+	a.asked, a.cluster.says.Asked = false, false
 	return nil
 }
 
@@ -123,6 +124,8 @@ func (a *agent) means(s *seed.State) Disk {
 		return DiskPackage
 	case !s.Pending && a.released:
 		return DiskReleased
+	case s.Pristine && s.Record != nil && s.Record.Kind == seed.RecordJoin: // also released, and never started
+		return DiskJoining
 	case !s.Pending:
 		return DiskOurs
 	case !s.Pristine:
@@ -158,7 +161,7 @@ func (a *agent) planOf(s *seed.State) *seed.Plan {
 
 func (d Disk) String() string {
 	return [...]string{
-		"empty", "empty, with a disk ID", "seeded and not released", "seeded by an earlier version and not released", "released",
+		"empty", "empty, with a disk ID", "seeded and not released", "seeded by an earlier version and not released", "seeded to join a running cluster", "released",
 		"not released, but an etcd has run on it", "a member's data", "a member's data without its name", "a removed member's data",
 		"a package's own cluster", "seeded for another token and not released", "damaged",
 	}[d]
@@ -185,6 +188,12 @@ func (a *agent) notice(s *seed.State) {
 	}
 	if foreign := slices.DeleteFunc(slices.Clone(s.Foreign), func(p string) bool { return strings.HasSuffix(p, "lost+found") }); len(foreign) > 0 {
 		a.Log.Info("files that are not etcd's are left alone", zap.Strings("paths", foreign))
+	}
+	if s.LogAlone {
+		a.warn(s.DataDir + " has a whole log and no database: it is kept, and etcd makes the database anew from the log")
+	}
+	if s.Unused != "" {
+		a.warn(s.Unused + " was made by an etcd that was started too early, and was never used: it counts as empty, and is moved aside before the seed")
 	}
 	if s.RecordProblem != "" {
 		a.warn(s.RecordProblem)
@@ -224,7 +233,7 @@ func (a *agent) ready() bool { return !a.stale() && a.still() }
 // committed says what an interrupted run leaves behind.
 func (a *agent) committed() string {
 	switch {
-	case a.disk == DiskPending || a.disk == DiskFirst:
+	case a.disk == DiskPending || a.disk == DiskFirst || a.disk == DiskJoining:
 		return "the seed in " + a.Etcd.DataDir + " stays, not released: the next run goes on from there"
 	case a.seeded:
 		return "the seed in " + a.Etcd.DataDir + " is complete"
@@ -239,6 +248,9 @@ func broken(s *seed.State) error {
 	if s.Misplaced {
 		return &exit.Error{Status: exit.Damaged, Reason: "misplaced", Msg: s.Reason + "; nothing was changed: is the volume mounted, and do data-dir and wal-dir name the right paths?"}
 	}
-	return &exit.Error{Status: exit.Damaged, Reason: "damaged", Msg: "data directory is not valid: " + s.Reason +
-		"; nothing was changed: keep it for a look, move it aside, then remove and re-add this member (a member that lost its log must not come back under its old ID)"}
+	advice := "; nothing was changed"
+	if s.LogLost {
+		advice += ": keep it for a look, move it aside, then remove and re-add this member (a member that lost its log must not come back under its old ID)"
+	}
+	return &exit.Error{Status: exit.Damaged, Reason: "damaged", Msg: "data directory is not valid: " + s.Reason + advice}
 }

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -144,7 +145,11 @@ func TestRecordsOfData(t *testing.T) {
 		t.Parallel()
 		n := released(t)
 		n.flags = append(n.flags, etcdFlag("name", "other"), etcdFlag("advertise-client-urls", "http://192.0.2.1:2379"))
-		wantWarning(t, n.start(t).ok(), `name is "other"`, "advertise-client-urls", "the stored value is used")
+		res := n.start(t).ok()
+		wantWarning(t, res, `name is "other"`, "the stored value is used")
+		if got := res.Handoff.AdvertiseClientURLs; !slices.Equal(got, []string{"http://192.0.2.1:2379"}) {
+			t.Errorf("client URLs are %q, want those of the configuration", got)
+		}
 	})
 }
 

@@ -3,12 +3,16 @@ package agent
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/cmd/internal/rendezvous"
+	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/internal/hosturl"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -47,8 +51,11 @@ func (a *agent) refuse(out Outcome) *exit.Error {
 	case RuleExisting:
 		return &exit.Error{Reason: "initial-cluster-state-existing", Msg: "refusing to seed " + dir + ": it is empty, and initial-cluster-state is \"existing\", so this member belongs to a cluster that runs already; " +
 			"a member whose data are gone must be removed (etcdctl member remove) and added again (etcdctl member add --learner)"}
-	case RuleRunning:
+	case RuleRunning, RuleOwnEtcd:
 		return a.running(out)
+	case RuleUnmarked, RuleTwin, RuleDenied, RuleHindered, RuleSeveral, RuleNewVoter, RuleLost, RuleStrangers, RuleOld, RuleFew, RuleUnsteady, RuleUnripe,
+		RuleLearnerRuns, RuleLearnerRefuse, RuleUnlisted, RuleToJoin, RuleJoinDenied, RuleJoinHindered, RuleJoinStarted, RuleLocalhost, RuleUnreached, RuleJoinWait:
+		return a.joinRefusal(out)
 	case RuleCopied:
 		return &exit.Error{Reason: "disk-copied", Msg: fmt.Sprintf("refusing to seed %s: its disk ID %s is bound already: %s, released, counts it among the disks of cluster %s, so a copy of this disk was seeded elsewhere",
 			dir, a.state.DiskID, names(out.Peers), out.Peers[0].Last.Answer.ClusterID)}
@@ -75,7 +82,8 @@ func (a *agent) refuse(out Outcome) *exit.Error {
 	case RuleWait:
 		return &exit.Error{Reason: "peers-disagree", Msg: fmt.Sprintf("not all %d members agree to start: %s; %s", len(a.plan.Members), a.why(out), a.committed())}
 	case RuleFirstNone, RuleRecords, RuleNobodyProbe, RuleKeep, RuleContradicted, RuleHandOver, RulePendingAsk, RuleAllBound, RuleReleased,
-		RuleUnstarted, RulePlan, RuleNone, RuleAlone, RuleAsk, RuleAllAgree, RuleAllThere:
+		RuleUnstarted, RulePlan, RuleNone, RuleAlone, RuleAsk, RuleAllAgree, RuleAllThere,
+		RuleConsult, RuleReplace, RuleLearnerLost, RuleTaken, RuleAdmit, RuleJoinMeet, RuleJoinConsult, RuleJoinGone, RuleProved:
 	}
 	return &exit.Error{Reason: "bug", Msg: fmt.Sprintf("no words for the decision %q", out.Rule)}
 }
@@ -120,6 +128,9 @@ func (a *agent) over(ctx context.Context) error {
 
 // tooLate is how a run ends whose time ran out before a step.
 func (a *agent) tooLate(ctx context.Context, step Step) error {
+	if step == StepMeet && a.blocked != nil {
+		return a.unheard(context.Cause(ctx)) // the time ran out between two tries
+	}
 	what := "release the seed"
 	switch step {
 	case StepFind:
@@ -128,7 +139,9 @@ func (a *agent) tooLate(ctx context.Context, step Step) error {
 		what = "ask the other members"
 	case StepPrepare, StepCommit, StepSeedAlone:
 		what = "write the seed"
-	case StepWait, StepRelease, StepRevoke, StepKeep, StepRefuse:
+	case StepConsult, StepAdmit:
+		what = "come into the running cluster"
+	case StepWait, StepRelease, StepSetAside, StepGiveUp, StepRevoke, StepKeep, StepRefuse:
 	}
 	return &exit.Error{Status: exit.Disagree, Reason: "timeout", Msg: context.Cause(ctx).Error() + " before there was time to " + what + "; " + a.committed()}
 }
@@ -166,7 +179,7 @@ func (a *agent) otherToken() *exit.Error {
 }
 
 // foreign is the refusal for another member's data.
-func (a *agent) foreign(c seed.Comparison, plan *seed.Plan) error {
+func (a *agent) foreign(c seed.Comparison, plan *seed.Plan, record discovery.Peer) error {
 	s := a.state
 	if s.PackageDefault {
 		return a.packageDefault(len(plan.Members))
@@ -177,6 +190,14 @@ func (a *agent) foreign(c seed.Comparison, plan *seed.Plan) error {
 		Msg: fmt.Sprintf("volume %s belongs to %s at %s of cluster %s, this node is %s at %s: nothing was changed; ",
 			a.Etcd.DataDir, describe(c.StoredSelf.Name, s.MemberID), strings.Join(c.StoredSelf.PeerURLs, ","), s.ClusterID, describe(c.Wanted.Name, plan.MemberID), wanted),
 	}
+	if addressOf(c.StoredSelf.PeerURLs, record) {
+		e.Reason = "address-stored"
+		e.Msg += "the data have this node's address where the records have its name: while etcd still runs as it did before, tell the cluster the name"
+		e.Commands = []string{
+			a.etcdctl([]rendezvous.PeerView{{Last: rendezvous.Sighting{URL: c.StoredSelf.PeerURLs[0]}}}) + " member update " + s.MemberID.String() + " --peer-urls=" + wanted,
+		}
+		return e
+	}
 	if c.StoredSelf.Name == c.Wanted.Name {
 		e.Msg += "if this member's address has changed, tell the running cluster: etcdctl member update " + s.MemberID.String() + " --peer-urls=" + wanted +
 			"; if the volume (PVC) is left from an earlier cluster, use a fresh one"
@@ -184,6 +205,17 @@ func (a *agent) foreign(c seed.Comparison, plan *seed.Plan) error {
 		e.Msg += "attach the volume (PVC) of " + c.Wanted.Name + ", or give this node the address of " + c.StoredSelf.Name
 	}
 	return e
+}
+
+// addressOf: the stored URLs are an address of this node's record, at its port.
+func addressOf(stored []string, record discovery.Peer) bool {
+	for _, u := range stored {
+		addr, err := netip.ParseAddr(hosturl.Host(u))
+		if err != nil || !slices.Contains(record.Addrs, addr.Unmap()) || !strings.HasSuffix(u, ":"+strconv.Itoa(int(record.Port))) {
+			return false
+		}
+	}
+	return len(stored) > 0
 }
 
 // copied is the refusal for data of a member that runs elsewhere.
@@ -223,13 +255,13 @@ func (a *agent) running(out Outcome) *exit.Error {
 		a.Etcd.DataDir, last.Version, last.ClusterID, len(last.Members), at(peers))}
 	switch {
 	case mine >= 0:
-		e.Msg += fmt.Sprintf("it lists %s, so the data of %s are gone, and an empty member under its old ID can destroy acknowledged writes: remove and re-add this member", strings.Join(a.plan.Self.PeerURLs, ","), a.plan.Self.Name)
+		e.Msg += fmt.Sprintf("it lists %s, so the data of %s are gone, and an empty member under its old ID can destroy acknowledged writes: remove it and add it as a learner, which the next start takes up (or let --if-running=replace do that)", strings.Join(a.plan.Self.PeerURLs, ","), a.plan.Self.Name)
 		e.Commands = a.replacement(peers)
 	case len(last.Members) == 0:
 		e.Msg += "it does not list its members yet: if it lists " + a.plan.Self.Name + ", remove and re-add this member"
 		e.Commands = a.replacement(peers)
 	default:
-		e.Msg += fmt.Sprintf("it does not list %s, where this node plans a cluster of %d members: a running cluster grows by member add, as a learner first", strings.Join(a.plan.Self.PeerURLs, ","), len(a.plan.Members))
+		e.Msg += fmt.Sprintf("it does not list %s, where this node plans a cluster of %d members: add it as a learner, which the next start takes up (or let --if-running=join do that)", strings.Join(a.plan.Self.PeerURLs, ","), len(a.plan.Members))
 		e.Commands = a.addition(peers)
 	}
 	if a.disk == DiskPrepared {

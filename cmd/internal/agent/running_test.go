@@ -132,7 +132,7 @@ func TestEtcdAtAMembersURL(t *testing.T) {
 		}{
 			{"lists this member", 2, func(t *testing.T, n *node) []listed { t.Helper(); return n.list(t, "m1", "m2", "m3") }, []string{
 				"refusing to seed", "etcd 3.6.1 of cluster c9 (3 members) answers at", "so the data of m1 are gone", "can destroy acknowledged writes",
-				"--endpoints=" + clientURL("m3") + "," + clientURL("m2"), "member remove", "member add m1 --learner", "member promote", "--initial-cluster-state=existing",
+				"--endpoints=" + clientURL("m3") + "," + clientURL("m2"), "member remove", "member add m1 --learner", "etcdinit promote --wait",
 			}},
 			{"lists this member under another ID", 3, func(t *testing.T, n *node) []listed {
 				t.Helper()
@@ -147,7 +147,7 @@ func TestEtcdAtAMembersURL(t *testing.T) {
 			{"does not list this member", 2, func(t *testing.T, n *node) []listed {
 				t.Helper()
 				return slices.DeleteFunc(n.list(t, "m2", "m3"), func(l listed) bool { return l.name == "m1" })
-			}, []string{"it does not list", "plans a cluster of 3 members", "a running cluster grows by member add", "member add m1"}},
+			}, []string{"it does not list", "plans a cluster of 3 members", "add it as a learner, which the next start takes up", "member add m1"}},
 			{"lists nobody yet", 2, func(*testing.T, *node) []listed { return nil }, []string{"it does not list its members yet", "member remove"}},
 			{"at its own URL", 9, func(t *testing.T, n *node) []listed { t.Helper(); return n.list(t, "m1", "m2", "m3") }, []string{"so the data of m1 are gone"}},
 		} {

@@ -423,7 +423,7 @@ func earlyStranger(s *script) {
 // ownURL: an etcd at my own URL, and my disk is empty (rule 5).
 func ownURL(s *script) {
 	s.twice().bind().do(move{mHand, 0, 0}).boot(3)
-	s.leads(1, -1, 3).leads(2, -1, 3).round(3).procs(refused, 3).by(3, RuleRunning)
+	s.leads(1, -1, 3).leads(2, -1, 3).round(3).procs(refused, 3).by(3, RuleOwnEtcd)
 }
 
 // withoutDiffers: members that are told to leave out different ones wait, and

@@ -132,6 +132,7 @@ func (a *agent) release(out Outcome) error {
 		a.take(a.state)
 		return a.restart()
 	}
+	a.cluster.says.Asked = false
 	a.Log.Info("released: etcd may start", zap.String("rule", string(out.Rule)), zap.String("dir", a.state.DataDir))
 	for _, name := range a.Without {
 		a.warn("released without " + name + ", which the roster leaves out: it must come in by etcdctl member remove and member add --learner")
@@ -155,7 +156,7 @@ func (a *agent) revoke(out Outcome) error {
 
 // farewell goes on answering for a moment, for those that still need this agent.
 func (a *agent) farewell(ctx context.Context) {
-	if a.barrier == nil || a.disk != DiskReleased {
+	if a.barrier == nil || a.disk != DiskReleased || a.joins() {
 		return
 	}
 	defer a.span("farewell")()

@@ -14,8 +14,10 @@ const (
 	maxPause = 2 * time.Second
 
 	// lockTime is how long another etcdinit may work in the data directory: it
-	// writes and syncs a few files.
-	lockTime = 5 * time.Second
+	// writes and syncs a few files. At the first look it gets firstLockTime, since
+	// what only this node knows is told within the first second.
+	lockTime      = 5 * time.Second
+	firstLockTime = 800 * time.Millisecond
 )
 
 // elbow waits a moment where err says that another etcdinit works in the data
@@ -28,7 +30,11 @@ func (a *agent) elbow(ctx context.Context, err error) error {
 	if a.locked.IsZero() {
 		a.locked = time.Now()
 	}
-	if time.Since(a.locked) > lockTime {
+	limit := lockTime
+	if !a.checked {
+		limit = firstLockTime
+	}
+	if time.Since(a.locked) > limit {
 		return err
 	}
 	cause := a.sleep(ctx, minPause, Wait{For: "the data directory", Cause: err.Error()})
@@ -49,14 +55,24 @@ func (a *agent) wait(ctx context.Context, out Outcome) error {
 	a.tellWait(ctx, d, Wait{For: a.awaited(out), Cause: a.why(out), Rows: a.rows(out)})
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	if out.Rule != RuleUnripe {
+		a.cluster.lostSince = 0
+	}
+	var news <-chan struct{}
+	if a.barrier != nil {
+		news = a.barrier.News()
+	}
 	select {
-	case <-a.barrier.News():
+	case <-news:
 		a.pause = 0
 	case <-timer.C:
 	case <-ctx.Done():
 		if !expired(ctx) {
 			return a.over(ctx)
 		}
+	}
+	if !expired(ctx) { // at the end what was said last is the reason
+		a.cluster.says.Asked = false
 	}
 	return nil
 }

@@ -14,6 +14,9 @@ import (
 
 // awaited is the short form for the progress line.
 func (a *agent) awaited(out Outcome) string {
+	if text := a.joinAwaited(out); text != "" {
+		return text
+	}
 	var list []string
 	for i := range out.Peers {
 		list = append(list, out.Peers[i].Member.Name+" ("+out.Peers[i].Word()+")")
@@ -47,6 +50,9 @@ func (a *agent) rows(out Outcome) []WaitRow {
 
 // why says what keeps the run waiting, peer by peer.
 func (a *agent) why(out Outcome) string {
+	if text := a.joinWhy(out); text != "" {
+		return text
+	}
 	var parts []string
 	for i := range out.Peers {
 		parts = append(parts, a.words(&out.Peers[i]))

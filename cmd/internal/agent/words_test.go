@@ -370,6 +370,11 @@ func TestEveryRefusalHasWords(t *testing.T) {
 		a.Without = []string{"x"}
 		a.sees(map[string]rendezvous.Sighting{"b": {Kind: rendezvous.Etcd, ClusterID: "c9", Members: []rendezvous.Listed{{ID: "b", Name: "b"}}}})
 		a.view.Roster = roster
+		a.cluster.why = "it does not answer"
+		a.view.SelfLast = rendezvous.Sighting{Addr: "192.0.2.9:2380", Answer: rendezvous.Answer{State: rendezvous.Waiting}}
+		if r.rule == RuleTwin {
+			a.view.Self = rendezvous.Double
+		}
 		out := Outcome{Step: StepRefuse, Rule: r.rule, Status: r.status, Peers: a.view.Peers[:1]}
 		var err error
 		if r.step == StepRevoke {
@@ -572,9 +577,12 @@ func TestStartable(t *testing.T) {
 			wantRefusal(t, err, exit.Foreign, tt.reason, tt.want)
 		})
 	}
-	torn := &seed.State{Kind: seed.Broken, Reason: "torn"}
+	torn := &seed.State{Kind: seed.Broken, Reason: "torn", LogLost: true}
 	for _, err := range []error{Startable(torn), Sound(torn)} {
 		wantRefusal(t, err, exit.Damaged, "damaged", "torn", "remove and re-add this member")
+	}
+	if err := Sound(&seed.State{Kind: seed.Broken, Reason: "proxy"}); strings.Contains(err.Error(), "remove and re-add") {
+		t.Errorf("nothing that was voted is lost: %v", err)
 	}
 	wantRefusal(t, Sound(&seed.State{Kind: seed.Broken, Reason: "torn", Misplaced: true}), exit.Damaged, "misplaced", "is the volume mounted")
 }
@@ -583,7 +591,7 @@ func TestStartable(t *testing.T) {
 func TestCommands(t *testing.T) {
 	a := wordsAgent(t, "a", "a", "b", "c")
 	a.Etcd.ListenPeerURLs, a.Etcd.ListenClientURLs = []string{"http://0.0.0.0:2380"}, []string{"http://0.0.0.0:2379"}
-	a.Etcd.WALDir = "/wal"
+	a.Etcd.WALDir, a.Again = "/wal", []string{"systemctl restart etcd.service"}
 	etcd := rendezvous.Sighting{Kind: rendezvous.Etcd, ClusterID: "c9", Members: []rendezvous.Listed{
 		{ID: "b", Name: "b", PeerURLs: []string{"http://b.example.org:2380"}, ClientURLs: []string{"http://b.example.org:2379"}},
 		{ID: "5", Name: "a", PeerURLs: a.plan.Self.PeerURLs, ClientURLs: []string{"http://a.example.org:2379"}},
@@ -596,17 +604,8 @@ func TestCommands(t *testing.T) {
 	ctl := "etcdctl --endpoints=http://b.example.org:2379"
 	if len(got) != 4 || !strings.Contains(got[0], ctl+" member remove 5") ||
 		!strings.Contains(got[1], ctl+" member add a --learner --peer-urls=http://a.example.org:2380") ||
-		!strings.Contains(got[3], ctl+" member promote") {
+		got[2] != "systemctl restart etcd.service" || got[3] != "etcdinit promote --wait --data-dir "+a.Etcd.DataDir+" --wal-dir /wal" {
 		t.Errorf("commands:\n%s", strings.Join(got, "\n"))
-	}
-	for _, w := range []string{
-		"etcd --name=a --data-dir=" + a.Etcd.DataDir + " --initial-cluster-state=existing --initial-cluster=b=http://b.example.org:2380,a=http://a.example.org:2380 ",
-		"--initial-advertise-peer-urls=http://a.example.org:2380 ", "--listen-peer-urls=http://0.0.0.0:2380 ", "--listen-client-urls=http://0.0.0.0:2379 ",
-		"--advertise-client-urls=http://a.example.org:2379 ", "--wal-dir=/wal &",
-	} {
-		if len(got) > 2 && !strings.Contains(got[2], w) {
-			t.Errorf("no %q in %s", w, got[2])
-		}
 	}
 	if strings.Contains(strings.Join(got, " "), "cert") {
 		t.Errorf("certificates without TLS:\n%s", strings.Join(got, "\n"))
@@ -617,8 +616,14 @@ func TestCommands(t *testing.T) {
 	if len(got) != 3 || !strings.Contains(got[0], ctl+" --cacert=/ca.pem --cert=/c.pem --key=/c.key member add") {
 		t.Errorf("commands:\n%s", strings.Join(got, "\n"))
 	}
-	if want := " --peer-cert-file=/p.pem --peer-key-file=/p.key --cert-file=/c.pem --key-file=/c.key --trusted-ca-file=/ca.pem --client-cert-auth &"; len(got) > 1 && !strings.HasSuffix(got[1], want) {
-		t.Errorf("no %q in %s", want, got[1])
+	a.Pod, a.Again = true, nil
+	if got = a.addition(peers); len(got) != 2 || !strings.Contains(got[1], " member promote $(") {
+		t.Errorf("commands in a pod:\n%s", strings.Join(got, "\n"))
+	}
+	a.Etcd.File = "/etc/etcd.yaml"
+	a.Pod = false
+	if got = a.addition(peers); got[len(got)-1] != "etcdinit promote --wait --config-file /etc/etcd.yaml" {
+		t.Errorf("commands with a configuration file:\n%s", strings.Join(got, "\n"))
 	}
 	// An etcd that has not published itself gives no endpoint: this node's own
 	// ports are taken.
@@ -793,6 +798,9 @@ func TestHandoff(t *testing.T) {
 		t.Errorf("as configured: %+v", h)
 	}
 	a.ListenSelf = true
+	a.localAddrs = func(string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("192.0.2.9")}, nil
+	}
 	for _, tt := range []struct {
 		name string
 		set  func()
@@ -807,6 +815,10 @@ func TestHandoff(t *testing.T) {
 			t.Errorf("%s: %+v, %q", tt.name, h, a.warnings)
 		}
 	}
+	a.found, a.SelfIP = nil, netip.MustParseAddr("203.0.113.1") // NAT
+	if h := a.handoffOf(); h.ListenPeerURLs != nil || len(a.warnings) != 1 {
+		t.Errorf("not this host's: %+v, %q", h, a.warnings)
+	}
 	a.found, a.SelfIP, a.state.Self.PeerURLs = nil, netip.Addr{}, []string{"http://a.example.org:2380"}
 	if h := a.handoffOf(); h.ListenPeerURLs != nil || len(a.warnings) != 1 || !strings.Contains(a.warnings[0], "--listen-self: this member's address is not known") {
 		t.Errorf("not known: %+v, %q", h, a.warnings)
@@ -818,8 +830,11 @@ func TestHandoff(t *testing.T) {
 func TestHandoffFaults(t *testing.T) {
 	t.Parallel()
 	n := newLab(t, 1).node(t, "m1")
-	n.start(t, func(c *Config) { c.EnvFile = t.TempDir() }).refused(exit.Write, "handoff", "--env-file", "is a directory")
-	n.start(t, func(c *Config) { c.ConfigOut = filepath.Join(os.DevNull, "x") }).refused(exit.Write, "handoff", "--config-out")
+	n.start(t, func(c *Config) { c.EnvFile = t.TempDir() }).refused(exit.Write, "output", "--env-file", "is a directory")
+	n.start(t, func(c *Config) { c.ConfigOut = filepath.Join(os.DevNull, "x") }).refused(exit.Write, "output", "--config-out")
+	if _, err := os.Stat("/dev/full"); err == nil {
+		n.start(t, func(c *Config) { c.EnvFile = "/dev/full" }).refused(exit.Write, "handoff", "--env-file", "the seed in "+n.data+" is committed: the next run goes on from there")
+	}
 	out := filepath.Join(t.TempDir(), "a", "etcd.yaml")
 	res := n.start(t, func(c *Config) { c.ConfigOut, c.ListenSelf, c.SelfIP = out, true, netip.MustParseAddr(n.ip) }).ok()
 	data, err := os.ReadFile(out)
@@ -906,5 +921,42 @@ func TestOtherwise(t *testing.T) {
 	a.notice(&seed.State{Ignored: []string{"/d/x.tmp"}, Foreign: []string{"/d/y", "/d/lost+found"}, RecordProblem: "it cannot be read"})
 	if !slices.Equal(a.warnings, []string{"it cannot be read"}) {
 		t.Errorf("warnings %q", a.warnings)
+	}
+}
+
+// TestAdvertisedClients: client URLs come from the configuration, then from discovery
+// and what etcd listens on now, then from the data.
+func TestAdvertisedClients(t *testing.T) {
+	t.Parallel()
+	tls := []etcdconf.Flag{etcdFlag("cert-file", "c"), etcdFlag("key-file", "k")}
+	for _, tt := range []struct {
+		name   string
+		flags  []etcdconf.Flag
+		found  []string
+		stored []string
+		want   string
+	}{
+		{"the configuration", []etcdconf.Flag{etcdFlag("advertise-client-urls", "http://lb.example.org:80")}, []string{"http://m1.example.org:2379"}, []string{"http://m1.example.org:2379"}, "http://lb.example.org:80"},
+		{"discovery", nil, []string{"http://m1.example.org:12379"}, []string{"http://m1.example.org:2379"}, "http://m1.example.org:12379"},
+		{"silent, as stored", nil, nil, []string{"http://m1.example.org:2379"}, "http://m1.example.org:2379"},
+		{"silent, another name stored", nil, nil, []string{"http://public.example.org:32379"}, "http://public.example.org:32379"},
+		{"silent, another port now", []etcdconf.Flag{etcdFlag("listen-client-urls", "http://0.0.0.0:4001")}, nil, []string{"http://m1.example.org:2379"}, "http://m1.example.org:4001"},
+		{"silent, TLS now", append([]etcdconf.Flag{etcdFlag("listen-client-urls", "https://0.0.0.0:2379")}, tls...), nil, []string{"http://public.example.org:2379"}, "https://m1.example.org:2379"},
+		{"nothing stored", nil, nil, nil, "http://m1.example.org:2379"},
+		{"a socket alone", []etcdconf.Flag{etcdFlag("listen-client-urls", "unix://localhost:1")}, nil, []string{"http://m1.example.org:2379"}, "http://m1.example.org:2379"},
+	} {
+		flags := append([]etcdconf.Flag{etcdFlag("data-dir", "/d"), etcdFlag("listen-client-urls", "http://0.0.0.0:2379")}, tt.flags...)
+		etcd, err := etcdconf.Load("", flags, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newAgent(Config{Etcd: etcd})
+		a.state = &seed.State{Self: &seed.Member{Name: "m1", PeerURLs: []string{"http://m1.example.org:2380"}, ClientURLs: tt.stored}}
+		if tt.found != nil {
+			a.found = &Found{Peers: []discovery.Peer{{ClientURLs: tt.found}}}
+		}
+		if got := strings.Join(a.handoffOf().AdvertiseClientURLs, ","); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -31,11 +32,13 @@ type IO struct {
 	Out, Err io.Writer
 	Environ  []string
 	Version  string // what the linker was given; "" is what the build information says
+	Revision string // the same for the commit
 }
 
 // app is one run of the program.
 type app struct {
 	IO
+	args     []string // the command line, with the program's base name
 	log      *zap.Logger
 	json     bool   // log as JSON lines
 	unknown  string // a command that help was asked of and that does not exist
@@ -47,8 +50,9 @@ type app struct {
 // Run runs one command line to its end and returns the exit status.
 func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 	a := &app{
-		IO:  world,
-		log: zap.NewNop(),
+		IO:   world,
+		args: slices.Clone(args),
+		log:  zap.NewNop(),
 		registry: discovery.Registry{
 			"srv":    srv.New,
 			"dns":    dns.New,
@@ -59,6 +63,9 @@ func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 			"exec":   execplugin.New,
 		},
 	}
+	if len(args) > 0 {
+		a.args[0] = filepath.Base(args[0])
+	}
 	defer func() {
 		if bug := recover(); bug != nil {
 			status = exit.Bug
@@ -67,7 +74,7 @@ func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 	}()
 	err := a.cli().RunContext(ctx, args)
 	if err == nil && a.unknown != "" {
-		err = usage(fmt.Errorf("no such command: %s; see etcdinit --help", a.unknown))
+		err = usage(fmt.Errorf("no such command: %s%s; see etcdinit --help", a.unknown, a.meantCommand(a.unknown)))
 	}
 	a.progress.clear()
 	status = exit.Of(err)
@@ -84,7 +91,7 @@ func (a *app) fail(err error, status exit.Status) {
 	if e := exit.Refusal(err); e != nil {
 		o.Reason, o.Commands = e.Reason, e.Commands
 	}
-	if a.report != "" {
+	if a.report != "" && o.Reason != "report" { // it cannot tell its own failure
 		if rerr := agent.WriteReport(a.report, encodeReport(o)); rerr != nil {
 			a.log.Warn("the report could not be written", zap.Error(rerr))
 		}
@@ -119,7 +126,7 @@ with no bootstrap flag and all nodes boot at once.
 
 Flags with etcd's names mean what they mean to etcd, ETCD_* variables too.
 Everything else has an ETCDINIT_* variable.`,
-		Version:              readVersions(a.Version).Version,
+		Version:              readVersions(a.Version, a.Revision).Version,
 		EnableBashCompletion: true,
 		Writer:               a.Out,
 		ErrWriter:            a.Err,
@@ -130,7 +137,7 @@ Everything else has an ETCDINIT_* variable.`,
 		CommandNotFound:      func(_ *cli.Context, name string) { a.unknown = name },
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return usage(fmt.Errorf("no such command: %s; see etcdinit --help", c.Args().First()))
+				return usage(fmt.Errorf("no such command: %s%s; see etcdinit --help", c.Args().First(), a.meantCommand(c.Args().First())))
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -140,7 +147,7 @@ Everything else has an ETCDINIT_* variable.`,
 			a.inspectCommand(),
 			a.verifyCommand(),
 			a.execCommand(),
-			a.withdrawCommand(),
+			a.promoteCommand(), a.withdrawCommand(),
 			a.pluginsCommand(),
 			a.completionCommand(),
 			a.versionCommand(),
@@ -183,7 +190,7 @@ func (a *app) commands(list ...*cli.Command) []*cli.Command {
 		}
 		c.HideHelpCommand = len(c.Subcommands) == 0
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error {
-			return usage(fmt.Errorf("%w; see etcdinit %s --help", err, c.Name))
+			return usage(fmt.Errorf("%w%s; see etcdinit %s --help", err, meantFlag(err, c), c.Name))
 		}
 		if c.Action == nil {
 			continue

@@ -17,7 +17,8 @@ func (a *app) discoverCommand() *cli.Command {
 		Name:  "discover",
 		Usage: "print the peers, and which of them this node is",
 		Description: `Asks the source as init would and prints the whole answer. Reads no data
-directory and writes nothing.
+directory and writes nothing. Where this node is not among the peers, it waits
+for that only if --timeout is given.
 
    etcdinit discover --discovery-srv example.org --size 3
    etcdinit discover --discovery 'static:?peer=a=http://192.0.2.10:2380' --self-ip 192.0.2.10 -o json`,
@@ -41,6 +42,7 @@ func (a *app) runDiscover(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	cfg.WaitForSelf = c.IsSet("timeout") && cfg.Timeout > 0
 	if c.Bool("probe") {
 		return a.probe(c.Context, cfg, asJSON)
 	}

@@ -44,6 +44,10 @@ func (a *app) runExec(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if cfg.EtcdVersion == "" && cfg.IfRunning != agent.Refuse {
+		cfg.EtcdVersion = a.etcdVersion(c.Context, path)
+	}
+	cfg.Report = "" // a report that cannot be written does not keep etcd from starting
 	r, err := agent.Init(c.Context, cfg, false)
 	if err != nil {
 		return err
@@ -60,5 +64,6 @@ func (a *app) runExec(c *cli.Context) error {
 	if c.Err() != nil {
 		return context.Cause(c.Context)
 	}
+	a.promoteBeside(cfg, r, command)
 	return a.become(cfg, r, path, command)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
 	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
+	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -54,9 +55,9 @@ func discoveryFlags() []cli.Flag {
 		&cli.StringFlag{Name: "resolv-conf", Value: "/etc/resolv.conf", Usage: "`FILE` that names the DNS servers, read anew before each try", EnvVars: []string{"ETCDINIT_RESOLV_CONF"}, Category: groupFind},
 		pluginDirFlag(),
 		&cli.DurationFlag{Name: "timeout", Value: 10 * time.Minute, Usage: "give up after `DURATION`; 0 = no limit", EnvVars: []string{"ETCDINIT_TIMEOUT"}, Category: groupFind},
-		&cli.StringFlag{Name: "self-ip", Usage: "this node's `IP` in the records, where it is on no interface (NAT, load balancer)", EnvVars: []string{"ETCDINIT_SELF_IP"}, Category: groupSelf},
-		&cli.StringFlag{Name: "self-name", Usage: "the member `NAME` of this node: no address is compared", EnvVars: []string{"ETCDINIT_SELF_NAME"}, Category: groupSelf},
-		&cli.StringFlag{Name: "interface", Usage: "only addresses of this network `INTERFACE` count", EnvVars: []string{"ETCDINIT_INTERFACE"}, Category: groupSelf},
+		&cli.StringFlag{Name: "self-ip", Usage: "this node's `IP[:port]` in the records, where it is on no interface (NAT, load balancer, mapped port)", EnvVars: []string{"ETCDINIT_SELF_IP"}, Category: groupSelf},
+		&cli.StringFlag{Name: "self-name", Usage: "the member `NAME` of this node: no address and no port is compared", EnvVars: []string{"ETCDINIT_SELF_NAME"}, Category: groupSelf},
+		&cli.StringFlag{Name: "interface", Usage: "only addresses of this `INTERFACE` or network count (eth0, 10.0.0.0/8); a comma for several, ! before what does not count (!10.0.0.100)", EnvVars: []string{"ETCDINIT_INTERFACE"}, Category: groupSelf},
 	}
 }
 
@@ -64,6 +65,10 @@ func seedFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "bootstrap-quorum", Value: agent.QuorumAll, Usage: "`all` members agree on their disks before any of them lets etcd start; none: seed without asking them, with the cluster ID that etcd computes", EnvVars: []string{"ETCDINIT_BOOTSTRAP_QUORUM"}, Category: groupSafe},
 		&cli.StringSliceFlag{Name: "without", Usage: "leave member `NAME` out of the birth, even if it answers (up to a minority; the same on all other members); it joins later", Category: groupSafe},
+		&cli.StringFlag{Name: "if-running", Value: string(agent.Refuse), Usage: "where the cluster of an empty disk runs already: `refuse` (but take up a learner that somebody has added), join (add this node as a learner), or replace (also remove the member whose disk is lost here)", EnvVars: []string{"ETCDINIT_IF_RUNNING"}, Category: groupSafe},
+		&cli.DurationFlag{Name: "replace-after", Value: 5 * time.Minute, Usage: "with --if-running=replace: a disk must be seen as lost for `DURATION`, all others being well", EnvVars: []string{"ETCDINIT_REPLACE_AFTER"}, Category: groupSafe},
+		&cli.StringFlag{Name: "require-mark", Usage: "seed nothing where the root of the data directory has no `FILE` of this name: a volume that is not mounted is no lost disk", EnvVars: []string{"ETCDINIT_REQUIRE_MARK"}, Category: groupSafe},
+		&cli.StringFlag{Name: "etcd-version", Usage: "`VERSION` of the etcd that is going to run here; one that cannot read the running cluster's data does not join (exec asks it itself)", EnvVars: []string{"ETCDINIT_ETCD_VERSION"}, Category: groupSafe},
 		&cli.StringFlag{Name: "owner", Usage: "`USER[:GROUP]` (names or numbers) of what is written (default: the data directory's owner)", EnvVars: []string{"ETCDINIT_OWNER"}, Category: groupOut},
 		&cli.StringFlag{Name: "env-file", Usage: "write what etcd must be told as a systemd EnvironmentFile", EnvVars: []string{"ETCDINIT_ENV_FILE"}, Category: groupOut},
 		&cli.StringFlag{Name: "config-out", Usage: "write etcd's configuration with the missing keys filled in to `FILE`", EnvVars: []string{"ETCDINIT_CONFIG_OUT"}, Category: groupOut},
@@ -125,15 +130,19 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 		Etcd: etcd, Registry: a.registry, Source: c.String("discovery"), Size: c.Int("size"),
 		Timeout: c.Duration("timeout"), ResolvConf: c.String("resolv-conf"), PluginDirs: c.StringSlice("plugin-dir"),
 		SelfName: c.String("self-name"), Interface: c.String("interface"),
-		Quorum: c.String("bootstrap-quorum"), Without: c.StringSlice("without"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"),
+		Quorum: c.String("bootstrap-quorum"), Without: c.StringSlice("without"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"), Report: a.report,
 		Log: a.log, OnWait: a.progress.wait, Pod: a.lookupEnv("KUBERNETES_SERVICE_HOST") != "",
 	}
+	cfg.Again = a.again(c, command)
 	if cfg.EnvFile != "" && cfg.ConfigOut == "" {
 		if err = etcd.CheckEnvFile(); err != nil {
 			return agent.Config{}, err
 		}
 	}
-	err = a.check(c, &cfg)
+	if err = a.check(c, &cfg); err != nil {
+		return cfg, err
+	}
+	err = a.joinConfig(c, &cfg)
 	return cfg, err
 }
 
@@ -141,6 +150,8 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 	var errs []error
 	switch {
+	case cfg.Source == "" && cfg.Etcd.DiscoverySRV == "" && cfg.Etcd.File != "":
+		errs = append(errs, fmt.Errorf("no discovery source: %s has no discovery-srv; add discovery-srv: DOMAIN, or give --discovery URL", cfg.Etcd.File))
 	case cfg.Source == "" && cfg.Etcd.DiscoverySRV == "":
 		errs = append(errs, errors.New("no discovery source: give --discovery-srv DOMAIN (or discovery-srv in etcd's configuration), or --discovery URL"))
 	case cfg.Source == "":
@@ -168,16 +179,19 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 	for _, s := range c.StringSlice("dns-server") {
 		server, err := dnsServer(s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--dns-server %q is not IP or IP:port", s))
+			errs = append(errs, fmt.Errorf("--dns-server %q is not IP or IP:port: %w", s, err))
 		}
 		cfg.DNSServers = append(cfg.DNSServers, server)
 	}
+	if err := discovery.CheckLocal(cfg.Interface); err != nil {
+		errs = append(errs, fmt.Errorf("--interface: %w", err))
+	}
 	if s := c.String("self-ip"); s != "" {
-		ip, err := netip.ParseAddr(s)
+		at, err := selfIP(s)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("--self-ip %q is not an IP address", s))
+			errs = append(errs, err)
 		}
-		cfg.SelfIP = ip.Unmap()
+		cfg.SelfIP, cfg.SelfPort = at.Addr().Unmap(), at.Port()
 	}
 	if s := c.String("owner"); s != "" {
 		owner, err := parseOwner(s)
@@ -218,11 +232,27 @@ func sameFile(a, b string) bool {
 	return os.SameFile(x, y) && x.Mode().IsRegular()
 }
 
+// selfIP reads IP or IP:port; port 0 says that none was given.
+func selfIP(s string) (netip.AddrPort, error) {
+	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+		return netip.AddrPortFrom(addr, 0), nil
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil || at.Port() == 0 {
+		return netip.AddrPort{}, fmt.Errorf("--self-ip %q is not an IP address, nor IP:port", s)
+	}
+	return at, nil
+}
+
 func dnsServer(s string) (netip.AddrPort, error) {
 	if addr, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return netip.AddrPortFrom(addr, 53), nil
 	}
-	return netip.ParseAddrPort(s)
+	server, err := netip.ParseAddrPort(s)
+	if err == nil && server.Port() == 0 {
+		err = errors.New("port 0 is no port")
+	}
+	return server, err
 }
 
 // parseOwner reads USER[:GROUP]. Numbers need no user database, so they work

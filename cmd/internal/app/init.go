@@ -30,6 +30,11 @@ line and an exit status of its own; nothing that was there is ever deleted.
    # systemd, ExecStartPre: etcd.service reads EnvironmentFile=-/run/etcdinit/env
    etcdinit init --discovery-srv example.org --size 3 --env-file /run/etcdinit/env
 
+With --if-running=join or replace, and where somebody has added this node as a
+learner, a running cluster is asked on its client ports: with the certificates of
+$ETCDINIT_CACERT, $ETCDINIT_CERT and $ETCDINIT_KEY and the name:password of
+$ETCDINIT_USER, else with etcdctl's $ETCDCTL_*, else with etcd's own certificate.
+
 Exit statuses: 0 done. 30 to 34: retry (30 peers incomplete, 31 write failed, 32
 directory busy, 33 plugin failed, 34 peers disagree). A human must act on 20
 (configuration), 40 (unusable answer), 41 (not exactly one self), 42 (unsafe:
@@ -57,7 +62,7 @@ func (a *app) runInit(c *cli.Context) error {
 	}
 	a.progress.clear()
 	if unreported := a.writeReport(r); unreported != nil {
-		return unreported
+		return fmt.Errorf("%w; all else is done (%s): the next run goes on from there", unreported, r.Message)
 	}
 	if asJSON {
 		return a.printJSON(r)

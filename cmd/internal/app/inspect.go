@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 	"github.com/etcdinit/etcdinit/seed"
 )
 
@@ -102,7 +103,13 @@ func (a *app) runVerify(c *cli.Context) error {
 		}
 	}
 	a.progress.clear()
-	return a.printState(state, asJSON)
+	if err := a.printState(state, asJSON); err != nil {
+		return err
+	}
+	if state.Kind == seed.Empty {
+		return &exit.Error{Status: exit.Damaged, Reason: "empty", Msg: "nothing to verify: " + state.DataDir + " holds no member's data, and etcd must not be started on it; is the volume mounted? etcdinit init seeds a new member"}
+	}
+	return nil
 }
 
 // printState prints a State for a person or a machine.
@@ -133,7 +140,9 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 			row("", seat.Member+" disk "+string(seat.Disk))
 		}
 		row("token", r.Token)
-		row("plan digest", r.PlanDigest)
+		if r.PlanDigest != "" {
+			row("plan digest", r.PlanDigest)
+		}
 	}
 	if s.RecordProblem != "" {
 		row("record", s.RecordProblem)
@@ -151,7 +160,10 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 
 // recordWords says how a directory was seeded.
 func recordWords(r *seed.Record) string {
-	if r.Kind == seed.RecordComputed {
+	switch r.Kind {
+	case seed.RecordJoin:
+		return fmt.Sprintf("%s, which joins a running cluster of %d", r.Name, len(r.Members))
+	case seed.RecordComputed:
 		return r.Name + ", with the cluster ID that etcd computes (--bootstrap-quorum=none)"
 	}
 	return fmt.Sprintf("%s, in a birth of %d", r.Name, len(r.Roster))
@@ -174,6 +186,8 @@ func stateWords(s *seed.State) string {
 		words += ": " + s.Reason
 	case slices.Contains(s.Removed, s.MemberID):
 		words += ", removed from its cluster: etcd does not start from it"
+	case s.Pending && s.Record != nil && s.Record.Kind == seed.RecordJoin:
+		words += ", seeded to join a running cluster that has not reached this node yet (pending)"
 	case s.Pending:
 		words += ", seeded, waiting for the other members (pending)"
 	case s.Kind == seed.Valid && s.Pristine:

@@ -38,12 +38,17 @@ func (a *app) pluginsCommand() *cli.Command {
 		Description: `A plugin is an executable that prints the peers; the source exec:NAME?key=value
 asks it. Flags come before the name.
 
-   etcdinit plugins
+   etcdinit plugins list
    etcdinit plugins call hosts file=/etc/hosts
    etcdinit plugins test --size 3 hosts file=/etc/hosts`,
 		Flags:  []cli.Flag{pluginDirFlag(), outputFlag()},
 		Action: a.runPlugins,
 		Subcommands: []*cli.Command{
+			{
+				Name: "list", Usage: "list the plugins that are found (the same without list)",
+				Flags:  []cli.Flag{pluginDirFlag(), outputFlag()},
+				Action: a.runPlugins, OnUsageError: usage,
+			},
 			{
 				Name: "call", Usage: "ask a plugin once, and print request, response and time", ArgsUsage: "NAME [key=value]...",
 				Description: `The keys are those of the source exec:NAME?key=value, env= and timeout= too.

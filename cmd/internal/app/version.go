@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -20,8 +21,8 @@ type versions struct {
 }
 
 // readVersions tells what the build information says; a version that the linker was given counts more.
-func readVersions(linked string) versions {
-	v := versions{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+func readVersions(linked, revision string) versions {
+	v := versions{Version: "(devel)", Revision: revision, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if linked != "" {
 		v.Version = linked
 	}
@@ -33,7 +34,7 @@ func readVersions(linked string) versions {
 		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
+		if s.Key == "vcs.revision" && v.Revision == "" {
 			v.Revision = s.Value
 		}
 	}
@@ -56,11 +57,11 @@ func (a *app) versionCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			v := readVersions(a.Version)
+			v := readVersions(a.Version, a.Revision)
 			if asJSON {
 				return a.printJSON(v)
 			}
-			fmt.Fprintf(a.Out, "etcdinit version: %s\nRevision: %s\netcd module: %s\nGo version: %s\nPlatform: %s\n", v.Version, v.Revision, v.Etcd, v.Go, v.Platform)
+			fmt.Fprintf(a.Out, "etcdinit version: %s\nRevision: %s\netcd module: %s\nGo version: %s\nPlatform: %s\n", v.Version, cmp.Or(v.Revision, "unknown (built without its repository)"), v.Etcd, v.Go, v.Platform)
 			return nil
 		},
 	}

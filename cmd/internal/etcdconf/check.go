@@ -45,7 +45,30 @@ func (c *Config) check() error {
 	if c.DataDir == "" {
 		return c.noDataDir()
 	}
+	for _, dir := range []struct{ flag, path string }{{"data-dir", c.DataDir}, {"wal-dir", c.WALDir}} {
+		if what := unexpanded(dir.path); what != "" {
+			return invalid(fmt.Sprintf("%s is %s, with %s that no shell will take away: etcd would make a directory of just this name; write the path itself", c.place(dir.flag), dir.path, what), nil)
+		}
+	}
 	return nil
+}
+
+// unexpanded names what a shell or a template would have replaced in a path. Neither
+// etcd, nor a unit file, nor docker run --env-file does; "" where there is nothing.
+func unexpanded(path string) string {
+	switch {
+	case strings.ContainsAny(path, "\"'`"):
+		return "a quote"
+	case strings.Contains(path, "$"):
+		return "a $"
+	case strings.HasPrefix(path, "~"), strings.Contains(path, "/~/"):
+		return "a ~"
+	case strings.ContainsAny(path, "{}"):
+		return "a brace"
+	case path != strings.TrimSpace(path):
+		return "a blank at its end or beginning"
+	}
+	return ""
 }
 
 func (c *Config) noDataDir() error {
@@ -74,11 +97,11 @@ func (c *Config) checkTLS() error {
 			if side.tls.CertFile == "" {
 				have, missing = keyFile, cert
 			}
-			return invalid(fmt.Sprintf("%s is given, but %s is not: TLS needs both", c.place(have), missing), nil)
+			return invalid(fmt.Sprintf("%s is given, but %s is not: TLS needs both", c.place(have), c.called(missing)), nil)
 		}
 		for _, u := range side.listen {
 			if secure(u) && !side.tls.Enabled() {
-				return invalid(fmt.Sprintf("%s: %q is https, but there is no %s and %s (nor %sauto-tls)", c.place(side.flag), u, cert, keyFile, side.prefix), nil)
+				return invalid(fmt.Sprintf("%s: %q is https, but there is no %s and %s (nor %s)", c.place(side.flag), u, c.called(cert), c.called(keyFile), c.called(side.prefix+"auto-tls")), nil)
 			}
 			if side.flag == "listen-peer-urls" && plain(u) && side.tls.Enabled() {
 				return invalid(fmt.Sprintf("%s: %q is http, but %s configures TLS for peers: etcd would ignore the certificate; make it https", c.place(side.flag), u, c.tlsPlace()), nil)
@@ -100,7 +123,7 @@ func (c *Config) checkAdvertisedScheme() error {
 	for _, u := range c.AdvertisePeerURLs {
 		switch {
 		case secure(u) && !c.PeerTLS.Enabled():
-			return invalid(fmt.Sprintf("%s: %q is https, but without peer-cert-file and peer-key-file the peers speak http, and with discovery-srv they are looked for under _etcd-server; make them agree", c.place("initial-advertise-peer-urls"), u), nil)
+			return invalid(fmt.Sprintf("%s: %q is https, but without %s and %s the peers speak http, and with discovery-srv they are looked for under _etcd-server; make them agree", c.place("initial-advertise-peer-urls"), u, c.called("peer-cert-file"), c.called("peer-key-file")), nil)
 		case plain(u) && c.PeerTLS.Enabled():
 			return invalid(fmt.Sprintf("%s: %q is http, but %s configures TLS for peers, and with discovery-srv they are looked for under _etcd-server-ssl; make them agree", c.place("initial-advertise-peer-urls"), u, c.tlsPlace()), nil)
 		}
@@ -152,8 +175,9 @@ func (c *Config) exampleListen() string {
 }
 
 // CheckAdvertise refuses configured advertise URLs that say something else
-// than discovery does. Absent ones are filled in at the handoff. Client URLs
-// that discovery does not know are not compared.
+// than discovery does. Absent ones are filled in at the handoff. Client URLs are no
+// identity, so the configuration decides: only localhost is refused, which no other
+// member's clients can use.
 func (c *Config) CheckAdvertise(size int, peerURLs, clientURLs []string) error {
 	if err := c.checkAdvertise("initial-advertise-peer-urls", size, c.AdvertisePeerURLs, peerURLs); err != nil {
 		return err
@@ -175,7 +199,7 @@ func (c *Config) checkAdvertise(flag string, size int, configured, discovered []
 			return invalid(fmt.Sprintf("%s is %q, which no other of the %d members can use; %s: take the key away, and it is filled in", c.place(flag), value, size, says), nil)
 		}
 	}
-	if len(discovered) == 0 {
+	if len(discovered) == 0 || flag == "advertise-client-urls" {
 		return nil
 	}
 	return invalid(fmt.Sprintf("%s is %q, but %s: take the key away, and it is filled in, or correct the records", c.place(flag), value, says), nil)
@@ -239,6 +263,42 @@ func (c *Config) InitialMembers() ([]Peer, error) {
 	}
 	slices.SortFunc(members, func(a, b Peer) int { return strings.Compare(a.Name, b.Name) })
 	return members, nil
+}
+
+// CheckInitialAlone refuses an initial-cluster that can agree with no discovery: it
+// contradicts the size or the rest of the configuration. 0 is an unknown size.
+func (c *Config) CheckInitialAlone(size int) error {
+	members, err := c.InitialMembers()
+	if err != nil || len(members) == 0 {
+		return err
+	}
+	place, seen := c.place("initial-cluster"), map[string]string{}
+	if size > 0 && size != len(members) {
+		return invalid(fmt.Sprintf("%s lists %d members, but the size is %d: take initial-cluster away, it is not needed here, or make them agree", place, len(members), size), nil)
+	}
+	for _, m := range members {
+		for _, u := range normalURLs(m.URLs) {
+			if other, twice := seen[u]; twice {
+				return invalid(fmt.Sprintf("%s: %s is of member %s and of member %s", place, u, other, m.Name), nil)
+			}
+			seen[u] = m.Name
+			if secure(u) && !c.PeerTLS.Enabled() || plain(u) && c.PeerTLS.Enabled() {
+				return invalid(fmt.Sprintf("%s: %q of member %s does not fit the rest of the configuration, by which peers speak %s", place, u, m.Name, schemeOf(c.PeerTLS.Enabled())), nil)
+			}
+		}
+	}
+	own := c.AdvertisePeerURLs
+	if len(own) > 0 && !slices.ContainsFunc(members, func(m Peer) bool { return sameURLs(m.URLs, own) }) {
+		return invalid(fmt.Sprintf("%s lists no member with the URLs of %s (%s): it lists %s", place, c.place("initial-advertise-peer-urls"), strings.Join(own, ","), describePeers(members)), nil)
+	}
+	return nil
+}
+
+func schemeOf(tls bool) string {
+	if tls {
+		return "https"
+	}
+	return "http"
 }
 
 // CheckInitialCluster refuses an initial-cluster that lists other members than

@@ -27,7 +27,7 @@ func TestCheckAdvertise(t *testing.T) {
 		{"another host", "initial-advertise-peer-urls: http://etcd-9.example.com:2380", 3, peers, clients, []string{"FILE:5: initial-advertise-peer-urls", "etcd-9", "etcd-0"}},
 		{"another port", "initial-advertise-peer-urls: http://etcd-0.example.com:2390", 3, peers, clients, []string{"2390", "2380"}},
 		{"one too many", "initial-advertise-peer-urls: http://etcd-0.example.com:2380,http://10.0.0.1:2380", 3, peers, clients, []string{"10.0.0.1"}},
-		{"another host for clients", "advertise-client-urls: http://lb.example.com:2379", 3, peers, clients, []string{"lb.example.com"}},
+		{"another host for clients", "advertise-client-urls: http://lb.example.com:2379", 3, peers, clients, nil},
 		{"clients unknown to discovery", "advertise-client-urls: http://lb.example.com:2379", 3, peers, nil, nil},
 		{"all on loopback", "initial-advertise-peer-urls: http://127.0.0.1:2380", 3, local, nil, nil},
 		{"localhost alone, discovery elsewhere", "initial-advertise-peer-urls: http://localhost:2380", 1, peers, clients, []string{"localhost", "etcd-0"}},
@@ -153,11 +153,61 @@ func TestCheckInitialCluster(t *testing.T) {
 	}
 }
 
+// TestUnexpandedPaths: what a shell would have replaced is told with the value.
+func TestUnexpandedPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		`"/var/lib/etcd"`: "a quote", "'/var/lib/etcd'": "a quote", "/var/lib/`hostname`": "a quote",
+		"$DATA/etcd": "a $", "${ETCD_DATA}": "a $", "$(DATA_DIR)/etcd": "a $", "/var/lib/$NAME": "a $",
+		"~/etcd": "a ~", "~etcd/data": "a ~", "/srv/~/etcd": "a ~", "{{ data_dir }}": "a brace", "/data/{a,b}": "a brace", " /var/lib/etcd": "a blank",
+		"/var/lib/etcd": "", "data": "", "/backup~1/my data/etcd-0.2": "",
+	} {
+		for _, flag := range []string{"data-dir", "wal-dir"} {
+			env := []string{"ETCD_DATA_DIR=/d", "ETCD_LISTEN_PEER_URLS=http://0.0.0.0:2380"}
+			env = append([]string{variable(flag) + "=" + path}, env...)
+			_, err := Load("", nil, env)
+			var text []string
+			if want != "" {
+				text = []string{"variable " + variable(flag), " is " + path + ", with " + want}
+			}
+			expect(t, err, "", text)
+		}
+	}
+}
+
+// TestCheckInitialAlone: what is wrong with an initial-cluster in itself is told
+// before discovery is asked.
+func TestCheckInitialAlone(t *testing.T) {
+	const three = "a=http://a.example.org:2380,b=http://b.example.org:2380,c=http://c.example.org:2380"
+	tests := []struct {
+		name, file string
+		size       int
+		want       []string
+	}{
+		{"absent", "", 3, nil},
+		{"right", "initial-cluster: " + three + "\n", 3, nil},
+		{"size unknown", "initial-cluster: " + three + "\n", 0, nil},
+		{"another size", "initial-cluster: " + three + "\n", 5, []string{"FILE:5: initial-cluster", "lists 3 members", "size is 5"}},
+		{"one URL twice", "initial-cluster: a=http://a.example.org:2380,b=http://A.example.org:2380\n", 2, []string{"FILE:5: initial-cluster", "member a and of member b"}},
+		{"https without TLS", "initial-cluster: a=https://a.example.org:2380\n", 1, []string{"FILE:5: initial-cluster", "peers speak http"}},
+		{"own URL listed", "initial-cluster: " + three + "\ninitial-advertise-peer-urls: http://b.example.org:2380\n", 3, nil},
+		{"own URL not listed", "initial-cluster: " + three + "\ninitial-advertise-peer-urls: http://d.example.org:2380\n", 3, []string{"FILE:5: initial-cluster", "FILE:6: initial-advertise-peer-urls", "http://d.example.org:2380"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, file, err := load(t, static+tt.file, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, c.CheckInitialAlone(tt.size), file, tt.want)
+		})
+	}
+}
+
 // CF-01: edits of an initialised member's configuration are named, not ignored
 // in silence.
 func TestDifferences(t *testing.T) {
 	stored := Stored{
-		Name: "a", PeerURLs: []string{"http://a.example.org:2380"}, ClientURLs: []string{"http://a.example.org:2379"},
+		Name: "a", PeerURLs: []string{"http://a.example.org:2380"},
 		Members:  []Peer{{"a", []string{"http://a.example.org:2380"}}, {"b", []string{"http://b.example.org:2380"}}},
 		MemberID: "1f", ComputedID: "1f",
 	}
@@ -171,7 +221,7 @@ func TestDifferences(t *testing.T) {
 		{"token", "", "2e", []string{"initial-cluster-token t1"}},
 		{"ID that follows from nothing", "", "", nil},
 		{"extra member", "initial-cluster: a=http://a.example.org:2380,b=http://b.example.org:2380,c=http://c.example.org:2380\n", "1f", []string{"initial-cluster a=http://a.example.org:2380,b=http://b.example.org:2380,c=http://c.example.org:2380"}},
-		{"name and urls", "name: b\ninitial-advertise-peer-urls: http://b.example.org:2380\nadvertise-client-urls: http://b.example.org:2379\n", "1f", []string{"name b", "initial-advertise-peer-urls http://b.example.org:2380", "advertise-client-urls http://b.example.org:2379"}},
+		{"name and urls", "name: b\ninitial-advertise-peer-urls: http://b.example.org:2380\nadvertise-client-urls: http://b.example.org:2379\n", "1f", []string{"name b", "initial-advertise-peer-urls http://b.example.org:2380"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 
 // Stored is what a data directory that etcd already owns says of its member.
 type Stored struct {
-	Name                 string
-	PeerURLs, ClientURLs []string
-	Members              []Peer
+	Name     string
+	PeerURLs []string
+	Members  []Peer
 	// MemberID is stored; ComputedID is what the stored peer URLs and this
 	// configuration's token give. Where either is not known it is "": the ID of
 	// a member that was added at run time follows from no configuration.
@@ -31,7 +31,8 @@ func (d Difference) String() string {
 }
 
 // Differences lists what this configuration says otherwise than the data
-// directory. Absent keys differ from nothing.
+// directory. Absent keys differ from nothing. Client URLs are no part of it: etcd
+// publishes those that it is started with.
 func (c *Config) Differences(s Stored) []Difference {
 	var all []Difference
 	add := func(flag, configured, stored string) {
@@ -45,7 +46,6 @@ func (c *Config) Differences(s Stored) []Difference {
 		have, want []string
 	}{
 		{"initial-advertise-peer-urls", c.AdvertisePeerURLs, s.PeerURLs},
-		{"advertise-client-urls", c.AdvertiseClients, s.ClientURLs},
 	} {
 		if len(u.have) > 0 && len(u.want) > 0 && !sameURLs(u.have, u.want) {
 			add(u.flag, strings.Join(u.have, ","), fmt.Sprintf("%q", strings.Join(u.want, ",")))

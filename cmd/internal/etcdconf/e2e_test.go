@@ -307,3 +307,54 @@ func TestPrecedenceOfRealEtcd(t *testing.T) {
 		})
 	}
 }
+
+// TestTypesAsEachMinorReadsThem: for every key, each minor of etcd refuses a wrong
+// value or does not, as the table says of it.
+func TestTypesAsEachMinorReadsThem(t *testing.T) {
+	wrong := map[kind][]string{
+		text: {"5", "[word]", "{a: b}"}, urls: {"5", "[word]"}, boolean: {"5", "word"}, integer: {"word", "1.5", "true"}, unsigned: {"-5", "word"},
+		short: {"4294967296", "'5m'"}, duration: {"'5m'", "5m"}, list: {"word", "[1]", "5"}, section: {"word", "[word]"},
+	}
+	for minor := oldestMinor; minor <= newestMinor; minor++ {
+		t.Run(fmt.Sprintf("3.%d", minor), func(t *testing.T) {
+			t.Parallel()
+			bin := binary(t, fmt.Sprintf("3.%d", minor))
+			path := filepath.Join(t.TempDir(), "etcd.yaml")
+			for _, name := range sortedKeys(allKeys()) {
+				k := allKeys()[name]
+				if k.path == "-" || k.since == 0 {
+					continue
+				}
+				for _, value := range wrong[k.kind] {
+					line := lineOf(k, value)
+					if unread, known := etcdRefuses(t, bin, path, line), minor >= k.since && minor <= k.until; unread != known {
+						t.Errorf("%s: etcd does not read it: %v, but the table knows it in 3.%d to 3.%d", line, unread, k.since, k.until)
+					}
+				}
+			}
+		})
+	}
+}
+
+// etcdRefuses runs etcd with a file that it does not start with, whatever the line is
+// (its name is not in initial-cluster), and tells whether it could not read it.
+func etcdRefuses(t *testing.T, bin, path, line string) bool {
+	t.Helper()
+	var text strings.Builder
+	text.WriteString(line + "\n")
+	for key, value := range map[string]string{"data-dir": filepath.Join(filepath.Dir(path), "data"), "name": "a", "initial-cluster": "b=http://192.0.2.1:1", "log-level": "error"} {
+		if !strings.HasPrefix(line, key+":") {
+			text.WriteString(key + ": " + value + "\n")
+		}
+	}
+	write(t, path, text.String())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, bin, "--config-file", path)
+	cmd.Dir, cmd.Env = filepath.Dir(path), []string{"PATH=/nonexistent"}
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Errorf("%s: etcd ends with success: %s", line, out)
+	}
+	return bytes.Contains(out, []byte("cannot unmarshal")) || bytes.Contains(out, []byte("invalid peer-transport-security"))
+}

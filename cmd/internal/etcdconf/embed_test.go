@@ -348,3 +348,25 @@ func TestURLsAsEtcdReadsThem(t *testing.T) {
 		}
 	}
 }
+
+// embedKeys are the paths of all keys that etcd's parser reads, by the tags of its
+// configuration; the unexported parts of it have the names that the error of a
+// wrong type shows.
+func embedKeys() []string {
+	var paths []string
+	for f := range reflect.TypeFor[embed.Config]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		paths = append(paths, name)
+	}
+	paths = append(paths, "listen-peer-urls", "listen-client-urls", "listen-client-http-urls", "initial-advertise-peer-urls", "advertise-client-urls",
+		"cors", "host-whitelist", "client-transport-security", "peer-transport-security", "feature-gates", "socket-options.reuse-port", "socket-options.reuse-address")
+	for _, side := range []string{"client-transport-security.", "peer-transport-security."} {
+		for _, name := range []string{"cert-file", "key-file", "client-cert-file", "client-key-file", "client-cert-auth", "trusted-ca-file", "auto-tls", "allowed-cn", "allowed-hostname", "skip-client-san-verification"} {
+			paths = append(paths, side+name)
+		}
+	}
+	return paths
+}

@@ -41,6 +41,8 @@ type Config struct {
 	CipherSuites                        []string
 	TLSMinVersion, TLSMaxVersion        string
 	MaxLearners                         int
+	// Warnings are about what some etcd reads in another way, or not at all.
+	Warnings []string
 
 	doc      []byte             // the configuration file as it was read
 	settings map[string]setting // by flag name: every etcd setting that was given
@@ -75,6 +77,15 @@ type setting struct{ value, place string }
 func (c *Config) place(flag string) string {
 	if s, ok := c.settings[flag]; ok {
 		return s.place
+	}
+	return c.called(flag)
+}
+
+// called is the name by which a setting can be given: the file's key where there is a
+// file, since etcd ignores flags and variables beside one.
+func (c *Config) called(flag string) string {
+	if k, ok := allKeys()[flag]; ok && c.File != "" && k.path != "-" {
+		return k.yamlPath()
 	}
 	return flag
 }

@@ -1,89 +1,18 @@
 package etcdconf
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 )
-
-// fileKeys is read by the library that etcd itself reads its file with, so
-// that a value means the same to both ("auto-tls: on" is true, "name: on" an
-// error).
-type fileKeys struct {
-	Name                string       `json:"name"`
-	DataDir             string       `json:"data-dir"`
-	WALDir              string       `json:"wal-dir"`
-	ListenPeerURLs      string       `json:"listen-peer-urls"`
-	ListenClientURLs    string       `json:"listen-client-urls"`
-	AdvertisePeerURLs   string       `json:"initial-advertise-peer-urls"`
-	AdvertiseClientURLs string       `json:"advertise-client-urls"`
-	DiscoverySRV        string       `json:"discovery-srv"`
-	DiscoverySRVName    string       `json:"discovery-srv-name"`
-	InitialCluster      string       `json:"initial-cluster"`
-	InitialClusterToken string       `json:"initial-cluster-token"`
-	InitialClusterState string       `json:"initial-cluster-state"`
-	MaxLearners         int          `json:"max-learners"`
-	CipherSuites        []string     `json:"cipher-suites"`
-	TLSMinVersion       string       `json:"tls-min-version"`
-	TLSMaxVersion       string       `json:"tls-max-version"`
-	Discovery           string       `json:"discovery"`
-	DiscoveryEndpoints  any          `json:"discovery-endpoints"`
-	DiscoveryToken      any          `json:"discovery-token"`
-	DiscoveryConfig     any          `json:"discovery-config"`
-	ForceNewCluster     bool         `json:"force-new-cluster"`
-	Peer                fileSecurity `json:"peer-transport-security"`
-	Client              fileSecurity `json:"client-transport-security"`
-}
-
-type fileSecurity struct {
-	CertFile        string `json:"cert-file"`
-	KeyFile         string `json:"key-file"`
-	ClientCertFile  string `json:"client-cert-file"`
-	ClientKeyFile   string `json:"client-key-file"`
-	ClientCertAuth  bool   `json:"client-cert-auth"`
-	TrustedCAFile   string `json:"trusted-ca-file"`
-	AutoTLS         bool   `json:"auto-tls"`
-	AllowedCN       any    `json:"allowed-cn"` // a sequence, or one string
-	AllowedHostname any    `json:"allowed-hostname"`
-	SkipClientSAN   bool   `json:"skip-client-san-verification"`
-}
-
-// values are the file's values by flag name.
-func (f *fileKeys) values() map[string]string {
-	v := map[string]string{
-		"name": f.Name, "data-dir": f.DataDir, "wal-dir": f.WALDir,
-		"listen-peer-urls": f.ListenPeerURLs, "listen-client-urls": f.ListenClientURLs,
-		"initial-advertise-peer-urls": f.AdvertisePeerURLs, "advertise-client-urls": f.AdvertiseClientURLs,
-		"discovery-srv": f.DiscoverySRV, "discovery-srv-name": f.DiscoverySRVName,
-		"initial-cluster": f.InitialCluster, "initial-cluster-token": f.InitialClusterToken, "initial-cluster-state": f.InitialClusterState,
-		"max-learners": strconv.Itoa(f.MaxLearners), "discovery": f.Discovery, "force-new-cluster": strconv.FormatBool(f.ForceNewCluster),
-	}
-	for flag, value := range map[string]any{"discovery-endpoints": f.DiscoveryEndpoints, "discovery-token": f.DiscoveryToken, "discovery-config": f.DiscoveryConfig} {
-		v[flag] = anyText(value)
-	}
-	for prefix, s := range map[string]fileSecurity{"peer-": f.Peer, "": f.Client} {
-		v[prefix+"cert-file"], v[prefix+"key-file"] = s.CertFile, s.KeyFile
-		v[prefix+"client-cert-file"], v[prefix+"client-key-file"] = s.ClientCertFile, s.ClientKeyFile
-		v[prefix+"client-cert-auth"], v[prefix+"auto-tls"] = strconv.FormatBool(s.ClientCertAuth), strconv.FormatBool(s.AutoTLS)
-		v[prefix+"trusted-ca-file"] = s.TrustedCAFile
-	}
-	v["peer-skip-client-san-verification"] = strconv.FormatBool(f.Peer.SkipClientSAN)
-	v["cipher-suites"], v["tls-min-version"], v["tls-max-version"] = strings.Join(f.CipherSuites, ","), f.TLSMinVersion, f.TLSMaxVersion
-	v["peer-cert-allowed-cn"] = anyText(f.Peer.AllowedCN)
-	v["peer-cert-allowed-hostname"] = anyText(f.Peer.AllowedHostname)
-	v["client-cert-allowed-hostname"] = anyText(f.Client.AllowedHostname)
-	return v
-}
 
 // anyText is a value of any shape as one text: a sequence is joined by commas,
 // nothing at all and what is empty is "".
@@ -101,8 +30,8 @@ func anyText(value any) string {
 		return strings.Join(parts, ",")
 	case map[string]any:
 		return strings.Join(slices.Sorted(maps.Keys(v)), ",")
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64)
+	case json.Number:
+		return v.String()
 	default:
 		return fmt.Sprint(v)
 	}
@@ -114,7 +43,11 @@ type document struct {
 	root  *yamlv3.Node // a document node; its content is one mapping, or nothing
 	lines map[string]int
 	null  map[string]bool // keys without a value: as good as absent
-	keys  fileKeys
+	// anchored: the value has a name, for use in other places.
+	anchored map[string]bool
+	spelled  map[string]string          // keys as the file spells them
+	raw      map[string]json.RawMessage // the values by path, as etcd's parser sees them
+	warnings []string
 }
 
 // readFile reads etcd's configuration file.
@@ -128,7 +61,10 @@ func readFile(path string) (*document, []byte, error) {
 }
 
 func parseFile(path string, data []byte) (*document, error) {
-	d := &document{path: path, root: new(yamlv3.Node), lines: map[string]int{}, null: map[string]bool{}}
+	d := &document{
+		path: path, root: new(yamlv3.Node), lines: map[string]int{}, null: map[string]bool{},
+		anchored: map[string]bool{}, spelled: map[string]string{}, raw: map[string]json.RawMessage{},
+	}
 	if err := yamlv3.Unmarshal(data, d.root); err != nil {
 		return nil, d.yamlError(err)
 	}
@@ -146,10 +82,47 @@ func parseFile(path string, data []byte) (*document, error) {
 	if err != nil {
 		return nil, d.yamlError(err)
 	}
-	if err := json.Unmarshal(text, &d.keys); err != nil {
+	if err = d.flatten("", text); err != nil {
 		return nil, d.yamlError(err)
 	}
-	return d, nil
+	err = d.checkKeys()
+	return d, err
+}
+
+// flatten notes the values of a section, and those of the sections in it. Upper and
+// lower case are one to etcd.
+func (d *document) flatten(prefix string, text json.RawMessage) error {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil {
+		return err
+	}
+	for _, name := range sortedKeys(values) {
+		path := prefix + strings.ToLower(name)
+		d.raw[path] = values[name]
+		if d.spelled[path] == "" {
+			d.spelled[path] = name
+		}
+		if bytes.HasPrefix(values[name], []byte("{")) {
+			if err := d.flatten(path+".", values[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// values are the file's values by flag name, of the settings that matter here.
+func (d *document) values() map[string]string {
+	values := map[string]string{}
+	for _, k := range append(ownKeys(), refusedKeys()...) {
+		var v any
+		decoder := json.NewDecoder(bytes.NewReader(d.raw[k.yamlPath()]))
+		decoder.UseNumber()
+		if len(d.raw[k.yamlPath()]) > 0 && decoder.Decode(&v) == nil {
+			values[k.flag] = anyText(v)
+		}
+	}
+	return values
 }
 
 // mapping is the node of the top level; nil in an empty file.
@@ -178,7 +151,8 @@ func (d *document) index(prefix string, m *yamlv3.Node) error {
 			return invalid(fmt.Sprintf("%s:%d: key %q is there twice, first in line %d", d.path, k.Line, k.Value, first), nil)
 		}
 		d.lines[name], spelled[name] = k.Line, k.Value
-		d.null[name] = v.ShortTag() == "!!null"
+		d.null[name], d.anchored[name] = v.ShortTag() == "!!null", v.Anchor != ""
+		d.spelled[name] = k.Value
 		if v.Kind == yamlv3.MappingNode {
 			if err := d.index(name+".", v); err != nil {
 				return err
@@ -211,33 +185,12 @@ func parent(path string) string {
 
 // yamlError puts the file's name and line before what a parser says.
 func (d *document) yamlError(err error) error {
-	var typed *json.UnmarshalTypeError
-	if errors.As(err, &typed) && typed.Field != "" {
-		return invalid(d.place(typed.Field)+": "+typeError(typed), nil)
-	}
 	msg := err.Error()
 	msg = strings.Join(strings.Fields(strings.TrimPrefix(msg, "yaml: ")), " ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(msg); m != nil {
 		return invalid(fmt.Sprintf("%s:%s: not YAML: %s", d.path, m[1], m[2]), nil)
 	}
 	return invalid(d.path+": not YAML: "+msg, nil)
-}
-
-func typeError(e *json.UnmarshalTypeError) string {
-	value, _, _ := strings.Cut(e.Value, " ") // "number 1.5"
-	switch e.Type {
-	case reflect.TypeFor[string]():
-		if value == "array" {
-			return "etcd reads one text here, not a sequence; several URLs are separated by commas"
-		}
-		return "etcd reads a text here, not a " + value + "; put it in quotes"
-	case reflect.TypeFor[bool]():
-		return "etcd reads true or false here, not a " + value
-	case reflect.TypeFor[int]():
-		return "etcd reads a whole number here, not a " + value
-	default:
-		return "etcd reads a section here, not a " + value
-	}
 }
 
 func nodeKind(n *yamlv3.Node) string {

@@ -89,7 +89,7 @@ func (g generator) file(values map[string]string) string {
 		k, value := known[flagName], values[flagName]
 		var spelled string
 		switch k.kind {
-		case boolean, integer:
+		case boolean, integer, unsigned, short, section, anything:
 			spelled = value
 		case list:
 			spelled = "[" + strings.Join(strings.Split(value, ","), ", ") + "]"

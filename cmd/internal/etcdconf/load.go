@@ -101,7 +101,8 @@ func (c *Config) fromFile(given map[string][]setting) error {
 		return err
 	}
 	c.doc = data
-	values := d.keys.values()
+	c.Warnings = d.warnings
+	values := d.values()
 	for _, k := range append(ownKeys(), refusedKeys()...) {
 		value := values[k.flag]
 		if k.kind == integer && value == "0" || k.kind == boolean && value == "false" {

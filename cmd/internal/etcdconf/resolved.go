@@ -28,7 +28,11 @@ func (c *Config) Resolved(h Handoff) ([]byte, error) {
 	remove(top, func(name string) bool {
 		return name == "initial-cluster" || name == "force-new-cluster" || name == "discovery" || strings.HasPrefix(name, "discovery-")
 	})
-	have := d.keys.values()
+	// A newer etcd refuses this section where it is empty.
+	if d.null["peer-transport-security"] {
+		remove(top, func(name string) bool { return name == "peer-transport-security" })
+	}
+	have := d.values()
 	for _, p := range h.pairs() {
 		if !saysSame(p.flag, have[p.flag], p.value) { // else it stays in the words of whoever wrote it
 			set(top, scalar(p.value), p.flag)
@@ -48,7 +52,7 @@ func (c *Config) checkResolved(path string, h Handoff, out []byte) error {
 	if err != nil {
 		return err
 	}
-	got := d.keys.values()
+	got := d.values()
 	for _, p := range h.pairs() {
 		if !saysSame(p.flag, got[p.flag], p.value) {
 			return invalid(path+": "+p.flag+" cannot be written as "+strconv.Quote(p.value)+": the file says "+strconv.Quote(got[p.flag])+" in a way that cannot be changed", nil)
@@ -99,7 +103,7 @@ func (c *Config) document() (*document, error) {
 // put writes a flag's value where the file has it.
 func (k key) put(top *yamlv3.Node, value string) {
 	if outer, inner, nested := strings.Cut(k.yamlPath(), "."); nested {
-		set(section(top, outer), k.node(value), inner)
+		set(sectionOf(top, outer), k.node(value), inner)
 		return
 	}
 	set(top, k.node(value), k.yamlPath())
@@ -108,7 +112,7 @@ func (k key) put(top *yamlv3.Node, value string) {
 // node is a flag's value as the file has it.
 func (k key) node(value string) *yamlv3.Node {
 	switch k.kind {
-	case boolean, integer:
+	case boolean, integer, unsigned, short:
 		if canonical, err := k.canonical(value); err == nil {
 			return &yamlv3.Node{Kind: yamlv3.ScalarNode, Value: canonical}
 		}
@@ -122,7 +126,7 @@ func (k key) node(value string) *yamlv3.Node {
 			seq.Content = append(seq.Content, scalar(v))
 		}
 		return seq
-	case text, urls:
+	case text, urls, section, anything:
 	}
 	return scalar(value)
 }
@@ -156,8 +160,8 @@ func set(m, value *yamlv3.Node, name string) {
 	m.Content = append(m.Content, k, value)
 }
 
-// section is the mapping under name, made where it is missing.
-func section(m *yamlv3.Node, name string) *yamlv3.Node {
+// sectionOf is the mapping under name, made where it is missing.
+func sectionOf(m *yamlv3.Node, name string) *yamlv3.Node {
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		if m.Content[i].Value == name {
 			return m.Content[i+1]
@@ -215,4 +219,4 @@ func bareMerges(n *yamlv3.Node) {
 	}
 }
 
-func sortedKeys(m map[string]setting) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -14,7 +14,7 @@ import (
 // Status is a process exit status.
 type Status int
 
-// The statuses. 30 to 34: retry. 20 and 40 to 44: a human must act.
+// The statuses. 30 to 34: retry. 20 and 40 to 45: a human must act.
 const (
 	Done        Status = 0
 	Bug         Status = 1   // main recovers a panic into it; 2 is Go's own
@@ -29,6 +29,7 @@ const (
 	Unsafe      Status = 42  // the cluster runs already
 	Foreign     Status = 43  // another member's data
 	Damaged     Status = 44  // corrupt or half-written
+	Differs     Status = 45  // a learner's data are not those of the others
 	Interrupted Status = 130 // SIGINT
 	Terminated  Status = 143 // SIGTERM
 )

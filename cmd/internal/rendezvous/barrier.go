@@ -24,6 +24,9 @@ type Config struct {
 	Listen []string
 	TLS    TLS
 	Dial   DialFunc // nil: the system's resolver and dialer
+	// Mute: no agent is answered, only told to come again. For a node that a running
+	// cluster takes in: what it has to say is said by etcd.
+	Mute bool
 	// Still reports whether the directory is what the last step said of it. It
 	// is called before each answer; after a no, nobody is answered any more.
 	Still func() bool
@@ -47,7 +50,9 @@ type Barrier struct {
 
 	mu      sync.Mutex
 	machine Machine
-	mute    bool                 // the directory has changed: nothing is said of it
+	mute    bool // the directory has changed: nothing is said of it
+	hushed  bool // Config.Mute
+	callers callers
 	called  map[ID]call          // what came since the last round began
 	heard   map[ID]time.Duration // when a peer has called
 	refused map[ID]refusal       // whose calls had a certificate that etcd would refuse
@@ -82,6 +87,7 @@ func New(cfg Config) (*Barrier, error) {
 	b := &Barrier{
 		prober: prober{material: m, dial: cfg.Dial, patience: RoundTime}, log: cfg.Log, still: cfg.Still, clock: cfg.Clock,
 		news: make(chan struct{}, 1), wakes: rate.NewLimiter(rate.Every(wakeEvery), wakeBurst),
+		hushed: cfg.Mute, callers: make(callers),
 		called: make(map[ID]call), heard: make(map[ID]time.Duration), refused: make(map[ID]refusal), told: make(map[ID]bool), came: make(chan struct{}, 1),
 	}
 	if b.prober.dial == nil {
@@ -110,7 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Barrier, error) {
 		return nil, err
 	}
 	b.prober.patience = selfTime
-	b.server, err = serve(ctx, cfg.Listen, b.prober.material, b.answer, b.refuse, b.log)
+	b.server, err = serve(ctx, cfg.Listen, b.prober.material, b.answer, b.refuse, b.raft, b.log)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +234,7 @@ func (b *Barrier) answer(c call, known bool) (said *Answer, sent func()) {
 	defer b.acting.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mute {
+	if b.mute || b.hushed {
 		return nil, nil
 	}
 	if !b.still() {

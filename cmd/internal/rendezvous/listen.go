@@ -94,12 +94,13 @@ type server struct {
 	material  *material
 	answer    answerFunc
 	refused   func(c call, known bool, why string)
+	raft      func(http.Header) // is told of each call that an etcd makes here
 	listeners []net.Listener
 	done      sync.WaitGroup
 }
 
-func serve(ctx context.Context, urls []string, m *material, answer answerFunc, refused func(c call, known bool, why string), z *zap.Logger) (*server, error) {
-	s := &server{busy: make(chan struct{}, maxRequests), material: m, answer: answer, refused: refused}
+func serve(ctx context.Context, urls []string, m *material, answer answerFunc, refused func(c call, known bool, why string), raft func(http.Header), z *zap.Logger) (*server, error) {
+	s := &server{busy: make(chan struct{}, maxRequests), material: m, answer: answer, refused: refused, raft: raft}
 	s.http = http.Server{
 		Handler: s, ReadHeaderTimeout: ioTimeout, ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: ioTimeout,
 		MaxHeaderBytes: maxHeader, ErrorLog: log.New(debugWriter{z}, "", 0), //nolint:forbidigo // net/http wants one; it writes to the zap logger
@@ -162,6 +163,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
+	}
+	if strings.HasPrefix(r.URL.Path, raftPath) && len(s.material.caller(r.Context(), r.TLS, r.RemoteAddr)) == 0 {
+		s.raft(r.Header)
 	}
 	if r.URL.Path != Path || r.URL.RawQuery != "" || r.Method != http.MethodGet {
 		http.NotFound(w, r)

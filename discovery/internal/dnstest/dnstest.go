@@ -19,6 +19,8 @@ type Faults struct {
 	Silent       bool                // answer nothing
 	NoTCP        bool                // nothing listens on TCP
 	NoEDNS       bool                // FORMERR for a question with EDNS0
+	DropEDNS     bool                // no answer to a question with EDNS0
+	OPTInAnswer  bool                // the question's OPT record comes before the answers
 	IgnoreEDNS   bool                // keep to 512 bytes whatever is asked
 	NoAdditional bool                // no addresses with SRV records
 	NoSOA        bool                // negative answers without SOA
@@ -134,7 +136,7 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	if faults.Before != nil {
 		faults.Before(q)
 	}
-	if faults.Silent {
+	if faults.Silent || faults.DropEDNS && q.IsEdns0() != nil {
 		return
 	}
 	m := answer(rrs, q, faults)
@@ -144,6 +146,9 @@ func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 		if !faults.NoEDNS {
 			m.SetEdns0(opt.UDPSize(), false)
 		}
+	}
+	if opt := q.IsEdns0(); opt != nil && faults.OPTInAnswer {
+		m.Answer = append([]dns.RR{opt}, m.Answer...)
 	}
 	if faults.Rewrite != nil {
 		faults.Rewrite(m)

@@ -37,6 +37,7 @@ type Answer struct {
 	Alias      string        // the name behind the aliases, "" where there are none
 	TTL        time.Duration // the longest of the records and aliases: for so long caches may give older ones
 	Minimum    time.Duration // of a negative answer: how long caches keep it; 0: not said
+	Withheld   bool          // no records, in the way of a resolver that has taken them out
 }
 
 // Dig is the question in the words of dig, to be pasted into a shell.
@@ -110,8 +111,27 @@ func (p *Pass) Ask(ctx context.Context, name string, qtype uint16) (Answer, erro
 			continue
 		}
 		a.Outcome, a.Records, a.Additional, a.Minimum = r.outcome, r.records, msg.Extra, r.minimum
+		a.Withheld = withheld(msg, r)
 		return a, nil
 	}
+}
+
+// withheld tells an answer out of which a resolver has taken the records: it says
+// so (RFC 8914), or it has looked elsewhere and gives no records and no SOA, as
+// dnsmasq's stop-dns-rebind, unbound's private-address and home routers do with
+// private addresses.
+func withheld(msg *dns.Msg, r reading) bool {
+	if r.outcome != NoData {
+		return false
+	}
+	if opt := msg.IsEdns0(); opt != nil {
+		for _, o := range opt.Option {
+			if e, ok := o.(*dns.EDNS0_EDE); ok && slices.Contains([]uint16{dns.ExtendedErrorCodeBlocked, dns.ExtendedErrorCodeCensored, dns.ExtendedErrorCodeFiltered}, e.InfoCode) {
+				return true
+			}
+		}
+	}
+	return msg.RecursionAvailable && !msg.Authoritative && len(msg.Answer) == 0 && len(msg.Ns) == 0
 }
 
 // any is the answer of the first server that gives one.

@@ -70,12 +70,29 @@ type Client struct {
 	port       uint16 // of the servers in resolvConf
 	local      []netip.Addr
 	log        *zap.Logger
+	told       *sync.Map // warnings that were given
+	noEDNS     *sync.Map // servers that answer only without EDNS0
+	family     int       // 4 or 6: no address of the other one is asked for; 0: both
+}
+
+// Only makes the client ask for addresses of one family, 4 or 6; 0: both.
+func (c *Client) Only(family int) { c.family = family }
+
+// Family reads the value of an option: 4 or 6.
+func Family(s string) (int, error) {
+	switch s {
+	case "4":
+		return 4, nil
+	case "6":
+		return 6, nil
+	}
+	return 0, fmt.Errorf("%q, want 4 or 6", s)
 }
 
 // New is a client for the servers of env: its DNSServers, else those of its
 // ResolvConf.
 func New(env discovery.Env) *Client {
-	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log}
+	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log, told: &sync.Map{}, noEDNS: &sync.Map{}}
 	if c.resolvConf == "" {
 		c.resolvConf = "/etc/resolv.conf"
 	}
@@ -94,6 +111,9 @@ type Pass struct {
 	// peer's address of that family may be its own.
 	has4, has6 bool
 	log        *zap.Logger
+	told       *sync.Map
+	noEDNS     *sync.Map
+	family     int
 
 	mu     sync.Mutex
 	silent map[netip.AddrPort]bool // asked last: they cost a timeout each
@@ -106,6 +126,9 @@ func (c *Client) Pass() (*Pass, error) {
 		timeout:  maxTimeout,
 		attempts: 2,
 		log:      c.log,
+		told:     c.told,
+		noEDNS:   c.noEDNS,
+		family:   c.family,
 		silent:   map[netip.AddrPort]bool{},
 	}
 	if len(p.servers) == 0 {
@@ -122,8 +145,8 @@ func (c *Client) Pass() (*Pass, error) {
 	}
 	for _, a := range local {
 		if a = a.Unmap(); !a.IsLoopback() {
-			p.has4 = p.has4 || a.Is4()
-			p.has6 = p.has6 || a.Is6()
+			p.has4 = p.has4 || a.Is4() && p.wants(dns.TypeA)
+			p.has6 = p.has6 || a.Is6() && p.wants(dns.TypeAAAA)
 		}
 	}
 	return p, nil
@@ -151,7 +174,7 @@ func (p *Pass) read(path string, port uint16) error {
 	if err != nil {
 		return none(err)
 	}
-	conf, err := dns.ClientConfigFromReader(bytes.NewReader(text))
+	conf, err := dns.ClientConfigFromReader(bytes.NewReader(plainConf(text)))
 	if err != nil {
 		return none(err)
 	}
@@ -177,6 +200,22 @@ func (p *Pass) read(path string, port uint16) error {
 	return nil
 }
 
+// plainConf takes from resolv.conf what an editor on another system left in it: a
+// byte order mark, and keywords in capitals.
+func plainConf(text []byte) []byte {
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	var out []byte
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimLeft(line, " \t")
+		keyword := line
+		if i := bytes.IndexAny(line, " \t"); i >= 0 {
+			keyword = line[:i]
+		}
+		out = append(append(out, bytes.ToLower(keyword)...), line[len(keyword):]...)
+	}
+	return out
+}
+
 // order is the servers in turn, those that stayed silent in this pass last.
 func (p *Pass) order() []netip.AddrPort {
 	p.mu.Lock()
@@ -196,6 +235,32 @@ func (p *Pass) setSilent(s netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent[s] = true
+}
+
+// wants tells whether addresses of a record type are asked for.
+func (p *Pass) wants(qtype uint16) bool {
+	return p.family == 0 || (p.family == 4) == (qtype == dns.TypeA)
+}
+
+// Servers are those that are asked.
+func (p *Pass) Servers() []netip.AddrPort { return slices.Clone(p.servers) }
+
+func (p *Pass) withoutEDNS(s netip.AddrPort) bool {
+	_, there := p.noEDNS.Load(s)
+	return there
+}
+
+func (p *Pass) setWithoutEDNS(s netip.AddrPort) {
+	if _, there := p.noEDNS.LoadOrStore(s, true); !there {
+		p.log.Info("a DNS server, or something on the way to it, drops questions with EDNS0: it is asked without (dig +noedns)", zap.Stringer("server", s))
+	}
+}
+
+// tell warns of something once.
+func (p *Pass) tell(what, msg string) {
+	if _, told := p.told.LoadOrStore(what, true); !told {
+		p.log.Warn(msg)
+	}
 }
 
 func isTimeout(err error) bool {

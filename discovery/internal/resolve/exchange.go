@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,10 @@ import (
 // udpSize is what we accept in one datagram: it passes every path unfragmented.
 const udpSize = 1232
 
+// ednsPatience is how long a question with EDNS0 may stay without answer before it
+// is asked without, too.
+const ednsPatience = 600 * time.Millisecond
+
 // failure is why a server's answer is none.
 type failure struct {
 	server  netip.AddrPort
@@ -25,32 +30,64 @@ type failure struct {
 	silent  bool // no answer in time: worth asking once more
 	refused bool // nothing listens there
 	rcode   int  // of an answer that is none, else -1
+
+	malformed bool // an answer came that nobody can read
 }
 
 func (f *failure) Error() string { return f.text }
 
 // exchange asks one server one question and returns its answer whole: with
-// EDNS0, without it where the server does not know it, over TCP where UDP is
-// too small.
+// EDNS0, without it where the server does not know it or something on the way
+// drops it, over TCP where UDP is too small.
 func (p *Pass) exchange(ctx context.Context, server netip.AddrPort, name string, qtype uint16) (*dns.Msg, *failure) {
-	q := new(dns.Msg)
-	q.SetQuestion(dns.Fqdn(name), qtype)
-	q.SetEdns0(udpSize, false)
-	msg, f := p.ask(ctx, server, q)
-	if f == nil && (msg.Rcode == dns.RcodeFormatError || msg.Rcode == dns.RcodeNotImplemented || msg.Rcode == dns.RcodeBadVers) {
-		plain := new(dns.Msg)
-		plain.SetQuestion(dns.Fqdn(name), qtype)
-		msg, f = p.ask(ctx, server, plain)
+	plain := new(dns.Msg)
+	plain.SetQuestion(dns.Fqdn(name), qtype)
+	var msg *dns.Msg
+	var f *failure
+	if p.withoutEDNS(server) {
+		msg, f = p.ask(ctx, server, plain, nil)
+	} else {
+		q := plain.Copy()
+		q.SetEdns0(udpSize, false)
+		msg, f = p.ask(ctx, server, q, plain)
+		if why := mistaken(msg, f); why != "" {
+			p.log.Debug("asking without EDNS0", zap.Stringer("server", server), zap.String("seen", why))
+			msg, f = p.ask(ctx, server, plain, nil)
+		}
 	}
 	switch {
 	case f != nil:
 		return nil, f
+	case misplacedOPT(msg):
+		return nil, &failure{server: server, rcode: -1, text: fmt.Sprintf("malformed answer from %s (an OPT record, of EDNS0, among the answers)", server)}
 	case msg.Rcode != dns.RcodeSuccess && msg.Rcode != dns.RcodeNameError:
 		return nil, &failure{server: server, rcode: msg.Rcode, text: fmt.Sprintf("%s from %s", rcode(msg.Rcode), server)}
 	case referral(msg):
 		return nil, &failure{server: server, rcode: -1, text: fmt.Sprintf("referral from %s, which neither serves the zone nor looks further", server)}
 	}
 	return msg, nil
+}
+
+// mistaken is why a server seems not to understand EDNS0; empty where it does.
+func mistaken(msg *dns.Msg, f *failure) string {
+	switch {
+	case f != nil && f.malformed:
+		return f.text
+	case f != nil:
+		return ""
+	case msg.Rcode == dns.RcodeFormatError || msg.Rcode == dns.RcodeNotImplemented || msg.Rcode == dns.RcodeBadVers:
+		return rcode(msg.Rcode)
+	case misplacedOPT(msg):
+		return "an OPT record among the answers"
+	}
+	return ""
+}
+
+// misplacedOPT tells whether a server has copied the question's OPT record to
+// where none can be: then the sections are shifted, and no record counts.
+func misplacedOPT(msg *dns.Msg) bool {
+	isOPT := func(rr dns.RR) bool { return rr.Header().Rrtype == dns.TypeOPT }
+	return slices.ContainsFunc(msg.Answer, isOPT) || slices.ContainsFunc(msg.Ns, isOPT)
 }
 
 func rcode(code int) string {
@@ -79,9 +116,14 @@ func referral(msg *dns.Msg) bool {
 }
 
 // ask sends q over UDP, and over TCP if the answer does not fit or cannot be
-// read. The truncated part is never looked at.
-func (p *Pass) ask(ctx context.Context, server netip.AddrPort, q *dns.Msg) (*dns.Msg, *failure) {
-	msg, err := p.roundTrip(ctx, server, q, "udp")
+// read. The truncated part is never looked at. plain, where there is one, is sent
+// too if q stays without answer for a while.
+func (p *Pass) ask(ctx context.Context, server netip.AddrPort, q, plain *dns.Msg) (*dns.Msg, *failure) {
+	msg, err := p.roundTrip(ctx, server, q, plain, "udp")
+	if plain != nil && msg != nil && msg.Id == plain.Id {
+		p.setWithoutEDNS(server)
+		q = plain
+	}
 	if err == nil && !msg.Truncated {
 		return msg, nil
 	}
@@ -93,12 +135,14 @@ func (p *Pass) ask(ctx context.Context, server netip.AddrPort, q *dns.Msg) (*dns
 		}
 		why = bad.Error()
 	}
-	msg, err = p.roundTrip(ctx, server, q, "tcp")
+	msg, err = p.roundTrip(ctx, server, q, nil, "tcp")
 	if err == nil && msg.Truncated {
 		err = errors.New("truncated as well")
 	}
 	if err != nil {
-		return nil, p.failed(ctx, server, err, fmt.Sprintf("%s, TCP to %s failed: ", why, server))
+		f := p.failed(ctx, server, err, fmt.Sprintf("%s, TCP to %s failed: ", why, server))
+		f.malformed = bad != nil
+		return nil, f
 	}
 	return msg, nil
 }
@@ -141,7 +185,11 @@ func (m *malformed) Error() string {
 
 func (m *malformed) Unwrap() error { return m.err }
 
-func (p *Pass) roundTrip(ctx context.Context, server netip.AddrPort, q *dns.Msg, network string) (*dns.Msg, error) {
+// roundTrip sends q and waits for its answer. Over UDP, plain is sent as well
+// where q has no answer yet when half of the time of one with EDNS0 is over, and
+// whichever is answered first counts: a middlebox may drop what has EDNS0, and
+// say nothing.
+func (p *Pass) roundTrip(ctx context.Context, server netip.AddrPort, q, plain *dns.Msg, network string) (*dns.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	start := time.Now()
@@ -168,7 +216,24 @@ func (p *Pass) roundTrip(ctx context.Context, server netip.AddrPort, q *dns.Msg,
 	if err != nil {
 		return nil, err
 	}
-	msg, err := receive(conn, q, network == "udp")
+	questions := []*dns.Msg{q}
+	if plain != nil {
+		for plain.Id = dns.Id(); plain.Id == q.Id; {
+			plain.Id = dns.Id()
+		}
+		raw, cause := plain.Pack()
+		if cause != nil {
+			return nil, cause
+		}
+		questions = append(questions, plain)
+		late := time.AfterFunc(min(ednsPatience, p.timeout/2), func() {
+			if _, cause := c.Write(raw); cause != nil {
+				p.log.Debug("asked without EDNS0 as well", zap.NamedError("cause", cause))
+			}
+		})
+		defer late.Stop()
+	}
+	msg, err := receive(conn, questions, network == "udp")
 	fields := []zap.Field{
 		zap.String("name", q.Question[0].Name), zap.String("type", dns.TypeToString[q.Question[0].Qtype]),
 		zap.Stringer("server", server), zap.String("net", network), zap.Duration("took", time.Since(start)),
@@ -181,9 +246,9 @@ func (p *Pass) roundTrip(ctx context.Context, server netip.AddrPort, q *dns.Msg,
 	return msg, nil
 }
 
-// receive reads until the answer to q comes. On UDP whatever else arrives is
+// receive reads until the answer to one of the questions comes. On UDP whatever else arrives is
 // somebody else's, or a forgery, and passed over.
-func receive(conn *dns.Conn, q *dns.Msg, udp bool) (*dns.Msg, error) {
+func receive(conn *dns.Conn, questions []*dns.Msg, udp bool) (*dns.Msg, error) {
 	for {
 		raw, err := conn.ReadMsgHeader(nil)
 		if err != nil {
@@ -194,13 +259,14 @@ func receive(conn *dns.Conn, q *dns.Msg, udp bool) (*dns.Msg, error) {
 		}
 		msg := new(dns.Msg)
 		err = msg.Unpack(raw)
-		if msg.Id == q.Id && msg.Response && err != nil {
+		asked := func(q *dns.Msg) bool { return msg.Id == q.Id }
+		if slices.ContainsFunc(questions, asked) && msg.Response && err != nil {
 			if msg.Truncated { // cut in the middle of a record, and says so
 				return msg, nil
 			}
 			return nil, &malformed{err}
 		}
-		if err == nil && answers(msg, q) {
+		if err == nil && slices.ContainsFunc(questions, func(q *dns.Msg) bool { return answers(msg, q) }) {
 			return msg, nil
 		}
 		if !udp {

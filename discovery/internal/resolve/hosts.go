@@ -28,8 +28,9 @@ type Host struct {
 // them. An IP address is its own answer. The error names every host that does
 // not resolve, with what was said of it, and those that do.
 //
-// A family that this host has no address in may fail without harm: such an
-// address cannot be its own, and the peer resolves by the other one.
+// One family that is answered with addresses is enough: that the other one
+// fails, or is not answered in time, is told, and blocks nobody. Where this host
+// is not found by what is left, the records are asked again.
 func (p *Pass) Hosts(ctx context.Context, names []string) (map[string]Host, error) {
 	names = slices.Clone(names)
 	for i := range names {
@@ -96,38 +97,72 @@ func (p *Pass) host(ctx context.Context, name string) (Host, *discovery.Error) {
 		h.Addrs = []netip.Addr{ip}
 		return h, nil
 	}
-	types := [2]uint16{dns.TypeA, dns.TypeAAAA}
-	var answers [2]Answer
-	var errs [2]error
+	types := slices.DeleteFunc([]uint16{dns.TypeA, dns.TypeAAAA}, func(t uint16) bool { return !p.wants(t) })
+	answers, errs, grace := make([]Answer, len(types)), make([]error, len(types)), make([]*time.Timer, len(types))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var wg sync.WaitGroup
 	for i, t := range types {
-		wg.Go(func() { answers[i], errs[i] = p.Ask(ctx, name, t) })
+		wg.Go(func() {
+			answers[i], errs[i] = p.Ask(ctx, name, t)
+			if answers[i].Outcome == Found { // the other one has as long again as one exchange may take
+				grace[i] = time.AfterFunc(p.timeout, cancel)
+			}
+		})
 	}
 	wg.Wait()
+	for _, timer := range grace {
+		if timer != nil {
+			timer.Stop()
+		}
+	}
 	for _, a := range answers {
 		h.add(a)
 	}
 	for i, err := range errs {
-		may := p.has4
-		if types[i] == dns.TypeAAAA {
-			may = p.has6
-		}
-		if err != nil && (len(h.Addrs) == 0 || may) {
-			return h, named(name, err)
+		switch {
+		case err == nil:
+		case len(h.Addrs) == 0:
+			e := named(name, err)
+			for j, a := range answers {
+				if errs[j] == nil { // the other family has nothing, which alone says little
+					e.Msg += "; " + a.Said()
+				}
+			}
+			e.Hints = append(slices.Clone(e.Hints), withheldHints(answers)...)
+			return h, e
+		default:
+			known := named(name, err)
+			known.Hints = nil
+			p.tell(name+dns.TypeToString[types[i]], fmt.Sprintf("the %s records of %s are not known, it is taken by the others: %v", dns.TypeToString[types[i]], name, known))
+			h.TTL = max(h.TTL, time.Second) // the answer may be another one soon
 		}
 	}
 	if len(h.Addrs) > 0 {
 		return h, nil
 	}
-	a := answers[0] // both are negative; the longer one decides when asking helps
-	if answers[1].Minimum > a.Minimum {
-		a.Minimum = answers[1].Minimum
+	a := answers[0] // all are negative; the longest one decides when asking helps
+	var asked []string
+	for i, other := range answers {
+		a.Minimum = max(a.Minimum, other.Minimum)
+		asked = append(asked, dns.TypeToString[types[i]])
 	}
 	e := a.Negative()
 	if a.Alias == "" {
-		e.Msg = fmt.Sprintf("%s: no A/AAAA record, %s", name, e.Msg)
+		e.Msg = fmt.Sprintf("%s: no %s record, %s", name, strings.Join(asked, "/"), e.Msg)
 	}
+	e.Hints = append(e.Hints, withheldHints(answers)...)
 	return h, e
+}
+
+// withheldHints say what to do about a resolver that hides the addresses that are
+// asked for. Most private addresses are IPv4's, but not all.
+func withheldHints(answers []Answer) []string {
+	i := slices.IndexFunc(answers, func(a Answer) bool { return a.Withheld })
+	if i < 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s answers like a resolver that withholds private addresses (DNS rebind protection): exempt the domain there (dnsmasq: rebind-domain-ok, unbound: private-domain), or ask the zone's own server with --dns-server", answers[i].Server)}
 }
 
 func named(name string, err error) *discovery.Error {
@@ -178,7 +213,7 @@ func (p *Pass) Complete(a Answer, names []string) (map[string]Host, bool) {
 	}
 	for _, rr := range a.Additional {
 		h, ok := out[canonical(rr.Header().Name)]
-		if ok && rr.Header().Class == dns.ClassINET && Addr(rr).IsValid() {
+		if ok && rr.Header().Class == dns.ClassINET && Addr(rr).IsValid() && p.wants(rr.Header().Rrtype) {
 			h.add(Answer{Records: []dns.RR{rr}, TTL: seconds(rr.Header().Ttl)})
 			out[h.Name] = h
 		}

@@ -120,8 +120,8 @@ func TestNoServerAnswers(t *testing.T) {
 			t.Errorf("error %q lacks %q", err, want)
 		}
 	}
-	if n := len(silent.Queries()); n != 2 {
-		t.Errorf("the silent server was asked %d times, want 2: a lost packet is not the end", n)
+	if n := len(silent.Queries()); n != 4 {
+		t.Errorf("the silent server was asked %d times, want 4, half of them without EDNS0: a lost packet is not the end", n)
 	}
 	if n := len(servfail.Queries()); n != 1 {
 		t.Errorf("the failing server was asked %d times in one pass, want 1", n)
@@ -139,8 +139,8 @@ func TestSilentServerLast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(silent.Queries()); n != 1 {
-		t.Errorf("the silent server was asked %d times, want once", n)
+	if n := len(silent.Queries()); n != 2 {
+		t.Errorf("the silent server was asked %d times, want once with EDNS0 and once without", n)
 	}
 }
 
@@ -274,6 +274,10 @@ func TestResolvConf(t *testing.T) {
 		if strings.Contains(q, "corp") || strings.Contains(q, "svc") {
 			t.Errorf("query %q is from the search list", q)
 		}
+	}
+	write("\xef\xbb\xbfNAMESERVER 127.0.0.1\r\nOptions timeout:1\r\n")
+	if p, err := c.Pass(); err != nil || len(p.servers) != 1 || p.timeout != time.Second {
+		t.Errorf("a file of another system: %v, %v", p, err)
 	}
 	write("nameserver 127.0.0.1\noptions timeout:30\n")
 	if p, err := c.Pass(); err != nil || p.timeout != maxTimeout {

@@ -1,6 +1,7 @@
 package membersdb
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,21 @@ type Contents struct {
 	HasKeys         bool // the key bucket holds something
 }
 
+// Seeded reports whether the database is what Write makes, as far as it can be seen.
+func (c *Contents) Seeded() bool {
+	return c.fresh() && c.Term == 1 && len(c.Members) > 0 && c.ConsistentIndex == uint64(len(c.Members))
+}
+
+// Untouched reports whether the database is what WriteEmpty makes, as far as it can be seen.
+func (c *Contents) Untouched() bool {
+	return c.fresh() && c.Term == 0 && len(c.Members) == 0 && c.ConsistentIndex == 0
+}
+
+// fresh: no key, no removed member, and no etcd from 3.6 on has opened it.
+func (c *Contents) fresh() bool {
+	return !c.HasKeys && len(c.Removed) == 0 && c.StorageVersion == ""
+}
+
 // Read reads the database at path. It waits at most wait for a lock.
 func Read(path string, wait time.Duration) (*Contents, error) {
 	f, size, err := open(path, wait)
@@ -49,6 +65,51 @@ func Read(path string, wait time.Duration) (*Contents, error) {
 	}
 	c.Size = size
 	return c, nil
+}
+
+// Bare tells whether the database at path is one that etcd has made and put nothing
+// into: no member, no key, no index that was applied. Its buckets need not all be
+// there.
+func Bare(path string, wait time.Duration) (bare bool, err error) {
+	f, size, err := open(path, wait)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	p, err := openPages(f, size)
+	if err == nil {
+		bare, err = p.bare()
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", path, err)
+	}
+	return bare, nil
+}
+
+// bare: every bucket is empty, but for zeros in the meta bucket.
+func (p *pageFile) bare() (bool, error) {
+	buckets := map[string][]byte{}
+	err := p.each(p.root, 0, func(el element) error {
+		if !el.bucket {
+			return fmt.Errorf("root: %q is no bucket", el.key)
+		}
+		buckets[string(el.key)] = slices.Clone(el.value)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	bare := true
+	for name, value := range buckets {
+		err := p.eachInBucket(value, func(el element) error {
+			bare = bare && name == string(schema.Meta.Name()) && !el.bucket && len(bytes.Trim(el.value, "\x00")) == 0
+			return nil
+		})
+		if err != nil {
+			return false, fmt.Errorf("bucket %q: %w", name, err)
+		}
+	}
+	return bare, nil
 }
 
 // Check visits every page of the database at path: each must be in use once or

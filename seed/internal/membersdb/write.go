@@ -18,7 +18,16 @@ import (
 // Write makes the database at path, which must not exist: the ten buckets of a
 // stock etcd, the members, and consistent_index, term and confState as after the
 // log's N configuration changes. The caller makes it durable.
-func Write(path string, members []*membership.Member) (err error) {
+func Write(path string, members []*membership.Member) error {
+	return create(path, func(tx *bolt.Tx) error { return fill(tx, members) })
+}
+
+// WriteEmpty makes the database of a member that joins a running cluster: the ten
+// buckets, all empty. The caller makes it durable.
+func WriteEmpty(path string) error { return create(path, buckets) }
+
+// create makes the database at path and fills it in one transaction.
+func create(path string, fill func(*bolt.Tx) error) (err error) {
 	// bbolt panics on some write errors.
 	defer func() {
 		if r := recover(); r != nil {
@@ -35,14 +44,21 @@ func Write(path string, members []*membership.Member) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(db.Update(func(tx *bolt.Tx) error { return fill(tx, members) }), db.Close())
+	return errors.Join(db.Update(fill), db.Close())
 }
 
-func fill(tx *bolt.Tx, members []*membership.Member) error {
+func buckets(tx *bolt.Tx) error {
 	for _, b := range schema.AllBuckets {
 		if _, err := tx.CreateBucket(b.Name()); err != nil {
 			return fmt.Errorf("bucket %s: %w", b.Name(), err)
 		}
+	}
+	return nil
+}
+
+func fill(tx *bolt.Tx, members []*membership.Member) error {
+	if err := buckets(tx); err != nil {
+		return err
 	}
 	var conf raftpb.ConfState
 	bucket := tx.Bucket(schema.Members.Name())

@@ -30,6 +30,9 @@ type Log struct {
 	FirstIndex uint64
 	// Pristine: the log is exactly what Write makes: no etcd has voted on it.
 	Pristine bool
+	// Bare: the log is exactly what WriteEmpty makes: a joiner's, on which no etcd
+	// has accepted anything.
+	Bare bool
 	// Bootstrap holds the members of the log's first configuration changes.
 	Bootstrap []*membership.Member
 	// Whole: every record was read, so that Last and Commit are the log's own.
@@ -41,6 +44,9 @@ type Log struct {
 	// Snapshots are the snapshot records that the log's commit index covers,
 	// as "term-index" in the form of a snapshot file's name (Check only).
 	Snapshots []string
+	// Members and Removed are what the committed entries make (Replay only).
+	Members []*membership.Member
+	Removed []types.ID
 }
 
 // ParseName splits a segment's name; ok is false where it is none.
@@ -80,10 +86,26 @@ func Check(dir string, names []string) (*Log, error) {
 			return nil, err
 		}
 	}
-	if err := l.body(dir, names); err != nil {
+	if err := l.body(dir, names, nil); err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// Identify reads the head of the newest segment only: an etcd may be writing to it.
+func Identify(dir string, names []string) (Identity, error) {
+	if _, err := newLog(dir, names); err != nil {
+		return Identity{}, err
+	}
+	path := filepath.Join(dir, names[len(names)-1])
+	f, err := os.Open(path) //nolint:gosec // the operator names the directory
+	if err != nil {
+		return Identity{}, err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	l := &Log{}
+	err = l.header(wal.NewDecoder(fileutil.NewFileReader(f)), path, true)
+	return l.Identity, err
 }
 
 func newLog(dir string, names []string) (*Log, error) {
@@ -171,7 +193,8 @@ func (l *Log) follow(dec wal.Decoder, path string, only bool) error {
 			if only {
 				l.Whole = true
 				t.finish(l)
-				l.Pristine = l.FirstIndex == 0 && errors.Is(err, io.EOF) && t.pristine()
+				untouched := l.FirstIndex == 0 && errors.Is(err, io.EOF)
+				l.Pristine, l.Bare = untouched && t.pristine(), untouched && t.bare()
 			}
 			break
 		}
@@ -186,7 +209,7 @@ func (l *Log) follow(dec wal.Decoder, path string, only bool) error {
 	return nil
 }
 
-func (l *Log) body(dir string, names []string) (err error) {
+func (l *Log) body(dir string, names []string, replayed *replay) (err error) {
 	var files []*os.File
 	defer func() {
 		for _, f := range files {
@@ -202,7 +225,7 @@ func (l *Log) body(dir string, names []string) (err error) {
 		files = append(files, f)
 		readers = append(readers, fileutil.NewFileReader(f))
 	}
-	var t track
+	t := track{replay: replayed}
 	dec := wal.NewDecoder(readers...)
 	rec := &walpb.Record{}
 	for {
@@ -240,6 +263,7 @@ type track struct {
 	snapshots []*walpb.Snapshot
 	bootstrap []*membership.Member
 	other     bool // anything but a bootstrap's records
+	replay    *replay
 }
 
 func (t *track) add(rec *walpb.Record) error {
@@ -256,6 +280,9 @@ func (t *track) add(rec *walpb.Record) error {
 		t.last, t.seen = e.GetIndex(), true
 		t.entries++
 		t.configuration(&e)
+		if t.replay != nil {
+			t.replay.add(&e)
+		}
 	case wal.StateType:
 		var s raftpb.HardState
 		if err := proto.Unmarshal(rec.GetData(), &s); err != nil {
@@ -298,6 +325,10 @@ func (t *track) pristine() bool {
 	return !t.other && len(t.bootstrap) > 0 && len(t.snapshots) == 1 && t.snapshots[0].GetIndex() == 0 &&
 		t.states == 1 && t.state.GetTerm() == 1 && t.state.GetVote() == 0 &&
 		t.state.GetCommit() == t.entries && t.last == t.entries
+}
+
+func (t *track) bare() bool {
+	return t.records == 1 && len(t.snapshots) == 1 && t.snapshots[0].GetIndex() == 0
 }
 
 func (t *track) finish(l *Log) {

@@ -34,17 +34,32 @@ func SegmentSize() int64 { return wal.SegmentSizeBytes }
 // that a stock etcd has written before its first vote: metadata, the empty
 // snapshot, one ConfChange a member, and the state {term 1, vote 0, commit N}.
 // members must be in ascending order of their IDs. The caller makes it durable.
-func Write(dir string, id Identity, members []*membership.Member) (err error) {
+func Write(dir string, id Identity, members []*membership.Member) error {
+	entries, err := bootstrapEntries(members)
+	if err != nil {
+		return err
+	}
+	state := &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(len(members)))}
+	return create(dir, id, func(w *wal.WAL) error { return w.Save(state, entries) })
+}
+
+// WriteEmpty makes the directory dir, which must not exist, and in it the one
+// segment that a stock etcd begins with when it joins a running cluster: metadata
+// and the empty snapshot, and nothing else. The leader sends all the rest. The
+// caller makes it durable.
+func WriteEmpty(dir string, id Identity) error {
+	return create(dir, id, func(*wal.WAL) error { return nil })
+}
+
+// create makes a log with its metadata and the empty snapshot, and lets fill add
+// records.
+func create(dir string, id Identity, fill func(*wal.WAL) error) (err error) {
 	// etcd's wal package panics where its own clean-up fails.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("write %s: %v", filepath.Join(dir, FirstSegment), r)
 		}
 	}()
-	entries, err := bootstrapEntries(members)
-	if err != nil {
-		return err
-	}
 	metadata, err := proto.Marshal(&etcdserverpb.Metadata{
 		NodeID:    new(uint64(id.Member)),
 		ClusterID: new(uint64(id.Cluster)),
@@ -57,8 +72,7 @@ func Write(dir string, id Identity, members []*membership.Member) (err error) {
 		return err
 	}
 	w.SetUnsafeNoFsync() // everything is synced once, by the caller
-	state := &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(len(members)))}
-	err = errors.Join(w.Save(state, entries), w.Close())
+	err = errors.Join(fill(w), w.Close())
 	// The next segment was being prepared in the background; the log removes it
 	// on Close unless preparing it had failed.
 	for _, name := range []string{"0.tmp", "1.tmp"} {

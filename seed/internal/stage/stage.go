@@ -27,8 +27,13 @@ const (
 // Owner is who owns what is written; nil leaves it to the running user.
 type Owner struct{ UID, GID int }
 
-// Dir is a staging directory.
-type Dir struct{ path string }
+// Dir is a staging directory. Somebody else may own the directory that it is in, and
+// put another in its place: modes and owners are changed through what was opened when
+// it was made.
+type Dir struct {
+	path string
+	root *os.Root
+}
 
 // New makes a staging directory in parent. Its mark is durable before anything
 // else is put there, so that a later run recognises it.
@@ -39,7 +44,12 @@ func New(parent string) (*Dir, error) {
 	if err := mkdir(d.path); err != nil {
 		return nil, err
 	}
-	err := d.WriteFile(Mark, "etcdinit: this directory is being built; a later run removes it\n")
+	h, err := OpenHandle(d.path)
+	if err != nil {
+		return nil, err
+	}
+	d.root = h.root
+	err = d.WriteFile(Mark, "etcdinit: this directory is being built; a later run removes it\n")
 	if err == nil {
 		err = SyncDir(d.path)
 	}
@@ -87,8 +97,11 @@ func (d *Dir) WriteFile(name, content string) error {
 // files first, then the directories that name them, at last the staging
 // directory itself.
 func (d *Dir) Finish(name string, owner *Owner) error {
+	if err := d.still(); err != nil {
+		return err
+	}
 	var dirs []string
-	err := filepath.WalkDir(d.Path(name), func(path string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(d.root.FS(), filepath.ToSlash(name), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -96,17 +109,55 @@ func (d *Dir) Finish(name string, owner *Owner) error {
 			dirs = append(dirs, path)
 			return nil
 		}
-		return settle(path, fileMode, owner)
+		return d.settle(path, fileMode, owner)
 	})
 	if err != nil {
 		return err
 	}
 	for _, dir := range slices.Backward(dirs) {
-		if err := settle(dir, dirMode, owner); err != nil {
+		if err = d.settle(dir, dirMode, owner); err != nil {
 			return err
 		}
 	}
-	return SyncDir(d.path)
+	f, err := d.root.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// still: the directory is still where it was made.
+func (d *Dir) still() error {
+	made, err := d.root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if named, err := os.Lstat(d.path); err != nil || !os.SameFile(made, named) {
+		return errors.Join(fmt.Errorf("%s is not what this run has made there: somebody else has put it in its place", d.path), err)
+	}
+	return nil
+}
+
+// settle is for one file or directory in the staging directory. A link in it, of
+// either kind, is not this run's.
+func (d *Dir) settle(name string, mode fs.FileMode, owner *Owner) (err error) {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	named, err := d.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(named, info) || links(info) > 1 {
+		return fmt.Errorf("%s is a link, which this run has not made", d.Path(name))
+	}
+	return settleFile(f, mode, owner)
 }
 
 // settle sets mode and owner of one file or directory, and syncs it.
@@ -116,6 +167,10 @@ func settle(path string, mode fs.FileMode, owner *Owner) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	return settleFile(f, mode, owner)
+}
+
+func settleFile(f *os.File, mode fs.FileMode, owner *Owner) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -146,17 +201,37 @@ func chown(f *os.File, info fs.FileInfo, owner *Owner) error {
 
 // Remove removes the staging directory with all that is in it. The mark goes last:
 // a removal that was cut short is taken up by the next run.
-func (d *Dir) Remove() error { return Remove(d.path) }
+func (d *Dir) Remove() error {
+	var err error
+	if d.root != nil {
+		err = d.root.Close()
+	}
+	return errors.Join(Remove(d.path), err)
+}
 
-// Remove removes a staging directory that an earlier run left at path.
-func Remove(path string) error {
+// Remove removes a staging directory that an earlier run left at path. What is
+// removed is in the directory that was opened, never behind a link.
+func Remove(path string) (err error) {
 	if !strings.HasPrefix(filepath.Base(path), Prefix) {
 		return fmt.Errorf("%s: not a staging directory", path)
 	}
-	entries, err := os.ReadDir(path)
+	h, err := OpenHandle(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	err = h.empty()
+	if err = errors.Join(err, h.Close()); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// empty removes all that is in the directory, its mark last.
+func (h *Handle) empty() error {
+	entries, err := fs.ReadDir(h.root.FS(), ".")
 	if err != nil {
 		return err
 	}
@@ -166,21 +241,19 @@ func Remove(path string) error {
 			marked = true
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(path, entry.Name())); err != nil {
+		if err := h.root.RemoveAll(entry.Name()); err != nil {
 			return err
 		}
 	}
-	if marked {
-		if len(entries) > 1 {
-			if err := SyncDir(path); err != nil {
-				return err
-			}
-		}
-		if err := os.Remove(filepath.Join(path, Mark)); err != nil {
+	if !marked {
+		return nil
+	}
+	if len(entries) > 1 {
+		if err := h.Sync(); err != nil {
 			return err
 		}
 	}
-	return os.Remove(path)
+	return h.root.Remove(Mark)
 }
 
 // Ours tells whether the directory at path is a staging directory of this

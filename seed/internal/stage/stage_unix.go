@@ -75,6 +75,15 @@ func OwnerOf(info fs.FileInfo) (Owner, bool) {
 	return Owner{UID: int(st.Uid), GID: int(st.Gid)}, true
 }
 
+// links is how many names a file has; 1 for a directory, which no user can link.
+func links(info fs.FileInfo) uint64 {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || info.IsDir() {
+		return 1
+	}
+	return uint64(st.Nlink) //nolint:unconvert // its type differs by platform
+}
+
 // ID is the identity of a file or directory; the zero value is for what is not there.
 type ID struct{ dev, ino uint64 }
 
