@@ -257,7 +257,7 @@ func (w *wait) shown(err *Error) error {
 // hints say what to look at when the set does not become complete.
 func (w *wait) hints(err *Error) []string {
 	hints := slices.Clone(err.Hints)
-	if n := len(err.Seen); n > 0 && n < w.Size {
+	if n := len(err.Seen); w.Env.Pod && n > 0 && n < w.Size {
 		hints = append(hints, "on Kubernetes a StatefulSet needs podManagementPolicy: Parallel, else pod 0 waits for peers that are made only after it")
 	}
 	return hints

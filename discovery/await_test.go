@@ -104,6 +104,7 @@ func TestAwaitDeadline(t *testing.T) {
 		{"negative", answer{err: notYet}, discovery.Retry, []string{"after 10s", "NXDOMAIN; hint: look there", "attempt "}},
 		{"wrapped", answer{err: fmt.Errorf("source b: %w", notYet)}, discovery.Retry, []string{"after 10s: source b: NXDOMAIN"}},
 		{"too few", answer{peers: zone3(1)}, discovery.Retry, []string{"got 1 of 3", "etcd-0.example.com", "Parallel"}},
+		{"no pod", answer{peers: zone3(1)}, discovery.Retry, []string{"got 1 of 3"}},
 		{"seen by the source", answer{err: &discovery.Error{Kind: discovery.Retry, Msg: "short", Seen: zone3(2)}}, discovery.Retry, []string{"Parallel"}},
 		{"none", answer{}, discovery.Retry, []string{"got 0 of 3"}},
 		{"a bare error", answer{err: errors.New("boom")}, discovery.Retry, []string{"boom"}},
@@ -118,6 +119,7 @@ func TestAwaitDeadline(t *testing.T) {
 				start := time.Now()
 				peers, err := discovery.Await(ctx, p, discovery.AwaitOptions{
 					Size: 3,
+					Env:  discovery.Env{Pod: tt.name != "no pod"},
 					OnProgress: func(p discovery.Progress) {
 						if strings.Contains(p.Err.Error(), "hint") {
 							t.Errorf("a hint before the deadline: %v", p.Err)
@@ -131,6 +133,9 @@ func TestAwaitDeadline(t *testing.T) {
 					t.Fatalf("got %v, %v, want kind %v", peers, err, tt.kind)
 				}
 				contains(t, err, tt.texts...)
+				if tt.name == "no pod" && strings.Contains(err.Error(), "StatefulSet") {
+					t.Errorf("a hint about pods where there is none: %v", err)
+				}
 				if d := time.Since(start); d != 10*time.Second {
 					t.Errorf("returned after %v, want 10s", d)
 				}
@@ -244,7 +249,7 @@ func TestAwaitHints(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		p := &fake{answers: []answer{{err: &discovery.Error{Kind: discovery.Retry, Msg: "NXDOMAIN", Hints: []string{"publishNotReadyAddresses"}, Seen: zone3(1)}}}}
-		_, err := discovery.Await(ctx, p, discovery.AwaitOptions{Size: 3, OnProgress: func(p discovery.Progress) {
+		_, err := discovery.Await(ctx, p, discovery.AwaitOptions{Size: 3, Env: discovery.Env{Pod: true}, OnProgress: func(p discovery.Progress) {
 			waited, text := time.Since(start), p.Err.Error()
 			hinted := strings.Contains(text, "publishNotReadyAddresses") && strings.Contains(text, "Parallel")
 			if hinted != (waited >= 30*time.Second) {

@@ -73,6 +73,7 @@ type Env struct {
 	ResolvConf      string           // "/etc/resolv.conf" where empty
 	Token           string           // initial-cluster-token
 	PluginDirs      []string         // where exec: looks for plugins
+	Pod             bool             // this is a container of Kubernetes: only for hints
 	LocalAddrs      []netip.Addr     // where self is looked for; empty: all addresses of this host
 	Log             *zap.Logger      // never nil below the command line
 }

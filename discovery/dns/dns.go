@@ -125,6 +125,9 @@ func (p *provider) missing(err error) error {
 		return wrap(p.host, err)
 	}
 	c := *e
+	if !p.env.Pod {
+		return &c
+	}
 	c.Hints = append(c.Hints, "on Kubernetes a headless service publishes pods before they are ready only with publishNotReadyAddresses: true")
 	return &c
 }

@@ -172,6 +172,7 @@ $ORIGIN 0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa.
 			srv := dnstest.New(t, tt.zone, dnstest.Faults{})
 			core, logs := observer.New(zap.WarnLevel)
 			env := discovery.Env{
+				Pod:  true,
 				Size: tt.size, DNSServers: []netip.AddrPort{srv.Addr()}, Log: zap.New(core),
 				LocalAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
 			}

@@ -179,7 +179,9 @@ func (p *provider) negative(ctx context.Context, pass *resolve.Pass, a resolve.A
 	if a.Outcome == resolve.NXDomain && a.Alias == "" {
 		e.Hints = append(e.Hints, fmt.Sprintf("is %q the right domain?", p.domain))
 	}
-	e.Hints = append(e.Hints, "on Kubernetes a headless service publishes pods before they are ready only with publishNotReadyAddresses: true, and its port must be named "+p.service)
+	if p.env.Pod {
+		e.Hints = append(e.Hints, "on Kubernetes a headless service publishes pods before they are ready only with publishNotReadyAddresses: true, and its port must be named "+p.service)
+	}
 	if p.other == "" {
 		return e
 	}

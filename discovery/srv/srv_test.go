@@ -141,7 +141,7 @@ func checkError(t *testing.T, err error, want string) {
 func environment(t *testing.T, text string) (discovery.Env, dnstest.Faults) {
 	t.Helper()
 	// The address decides which families must be known; see the local line.
-	env := discovery.Env{Size: 3, LocalAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.10")}}
+	env := discovery.Env{Size: 3, Pod: true, LocalAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.10")}}
 	var f dnstest.Faults
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)

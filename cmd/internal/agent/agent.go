@@ -180,7 +180,9 @@ type agent struct {
 	cluster  clusterView   // what a running cluster has said
 	proof    pendingProof  // for the words of a roster that cannot be completed
 	locked   time.Time     // since when another etcdinit works in the directory
-	checked  bool          // this node lets the run write what it has to
+	// blocked is why the peers could not be answered at the last try; nil: they can.
+	blocked *rendezvous.TakenError
+	checked bool // this node lets the run write what it has to
 }
 
 // lastWait is what was told last of a wait; nothing where a step was made since.

@@ -221,6 +221,7 @@ func (a *agent) interrupted(cause error) error {
 // await asks until the set is whole; short is called after each answer that is not.
 func (a *agent) await(ctx context.Context, provider discovery.Provider, short func()) ([]discovery.Peer, error) {
 	defer a.span("discover")()
+	provider = a.hostNetwork(provider)
 	return discovery.Await(ctx, provider, discovery.AwaitOptions{
 		Size: a.Size,
 		Env:  a.env(),
@@ -455,6 +456,7 @@ func (a *agent) env() discovery.Env {
 		ResolvConf:    a.ResolvConf,
 		Token:         e.Token(),
 		PluginDirs:    a.PluginDirs,
+		Pod:           a.Pod,
 		Log:           a.Log,
 	}
 	switch {

@@ -58,7 +58,7 @@ func (a *agent) meet(ctx context.Context) error {
 	if err != nil {
 		return settings("listen-peer-urls", "cannot answer the peers on this member's listen-peer-urls", err)
 	}
-	a.barrier = b
+	a.barrier, a.blocked = b, nil
 	if a.met.IsZero() {
 		a.met = time.Now()
 	}
@@ -89,19 +89,25 @@ func (a *agent) taken(ctx context.Context, taken *rendezvous.TakenError) error {
 			Msg: taken.Error() + ", while " + a.Etcd.DataDir + " is " + a.disk.String() + "; stop it, or give this run the data-dir that it uses",
 		}
 	}
+	a.blocked = taken
 	cause := a.sleep(ctx, retryBind, Wait{For: "the peer listen address", Cause: taken.Error()})
 	switch {
 	case cause == nil:
 		return nil
 	case errors.Is(cause, context.DeadlineExceeded):
-		e := &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + taken.Error() + "; " + a.committed()}
-		if taken.Absent() {
-			e.Reason = "listen-address-absent"
-			e.Msg += "; etcd cannot listen there either: bring the address up, or correct listen-peer-urls"
-		}
-		return e
+		return a.unheard(cause)
 	}
 	return a.interrupted(cause)
+}
+
+// unheard is how a run ends whose listen address was not to be had in time.
+func (a *agent) unheard(cause error) error {
+	e := &exit.Error{Status: exit.Disagree, Reason: "listen-address-taken", Msg: cause.Error() + ": " + a.blocked.Error() + "; " + a.committed()}
+	if a.blocked.Absent() {
+		e.Reason = "listen-address-absent"
+		e.Msg += "; etcd cannot listen there either: bring the address up, or correct listen-peer-urls"
+	}
+	return e
 }
 
 // barrierConfig is what the barrier begins with, by what the disk holds.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,9 @@ import (
 func (a *agent) refusal(ctx context.Context, out Outcome) error {
 	e := a.refuse(out)
 	e.Status = out.Status
+	if e.Status == exit.Disagree {
+		e.Msg += "; " + a.place()
+	}
 	if expired(ctx) && (e.Status == exit.Disagree || out.Rule == RuleOtherRuns) {
 		e.Msg = context.Cause(ctx).Error() + ": " + e.Msg
 	}
@@ -92,6 +96,27 @@ func asExit(err error) *exit.Error {
 	return &exit.Error{Msg: err.Error()}
 }
 
+// place says which node this is, where its data are, and where the members were
+// found.
+func (a *agent) place() string {
+	text := "this node is " + a.plan.Self.Name + " (" + strings.Join(a.plan.Self.PeerURLs, ",") + "), its data-dir " + a.Etcd.DataDir
+	if a.found != nil {
+		text += ", the members are those of " + sourceWords(a.Source)
+	}
+	return text
+}
+
+// sourceWords is a source without its parameters and password, which may be long or
+// secret.
+func sourceWords(source string) string {
+	u, err := url.Parse(source)
+	if err != nil {
+		return "the discovery source"
+	}
+	u.RawQuery, u.ForceQuery, u.Fragment = "", false, ""
+	return u.Redacted()
+}
+
 // over is how a wait ends that was interrupted.
 func (a *agent) over(ctx context.Context) error {
 	why := ""
@@ -103,6 +128,9 @@ func (a *agent) over(ctx context.Context) error {
 
 // tooLate is how a run ends whose time ran out before a step.
 func (a *agent) tooLate(ctx context.Context, step Step) error {
+	if step == StepMeet && a.blocked != nil {
+		return a.unheard(context.Cause(ctx)) // the time ran out between two tries
+	}
 	what := "release the seed"
 	switch step {
 	case StepFind:

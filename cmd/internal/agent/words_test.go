@@ -130,6 +130,25 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// TestPlace: the last line of a wait names this node, its directory and the source.
+func TestPlace(t *testing.T) {
+	a := wordsAgent(t, "a", "a", "b")
+	a.sees(nil)
+	a.found = &Found{}
+	for source, want := range map[string]string{
+		"srv://example.org":                        "srv://example.org",
+		"exec:consul?token=secret":                 "exec:consul",
+		"https://me:secret@example.org/list?key=s": "https://me:xxxxx@example.org/list",
+		"static:?peer=a=http://192.0.2.1:2380":     "static:",
+	} {
+		a.Source = source
+		last := a.refusal(t.Context(), Decide(a.input(true))).Error()
+		if tail := "this node is a (http://a.example.org:2380), its data-dir " + a.Etcd.DataDir + ", the members are those of " + want; !strings.HasSuffix(last, tail) {
+			t.Errorf("%s: %s", source, last)
+		}
+	}
+}
+
 // TestRows: each peer that is missing has a row, which says since when it is so.
 func TestRows(t *testing.T) {
 	a := wordsAgent(t, "a", "a", "b", "c")
