@@ -343,8 +343,12 @@ func reasonFor(err error) Reason {
 			}
 		}
 	}
+	code := status.Code(err)
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok { // the client's own form of what the server said
+		code = e.Code()
+	}
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), status.Code(err) == codes.DeadlineExceeded, status.Code(err) == codes.Unavailable:
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), code == codes.DeadlineExceeded, code == codes.Unavailable, code == codes.Canceled:
 		return Unreachable
 	}
 	return Other
