@@ -323,24 +323,28 @@ func failure(what string, err error) error {
 // nothing to do with each other, and versions before 3.6 have other codes.
 func reasonFor(err error) Reason {
 	text := err.Error()
-	for reason, texts := range map[Reason][]string{
-		Unhealthy:    {desc(rpctypes.ErrGRPCUnhealthy), desc(rpctypes.ErrGRPCMemberNotEnoughStarted)},
-		LearnerLimit: {desc(rpctypes.ErrGRPCTooManyLearners)},
-		NotInSync:    {desc(rpctypes.ErrGRPCLearnerNotReady)},
-		NotLearner:   {desc(rpctypes.ErrGRPCMemberNotLearner)},
-		NoMember:     {desc(rpctypes.ErrGRPCMemberNotFound)},
-		URLTaken:     {desc(rpctypes.ErrGRPCPeerURLExist), desc(rpctypes.ErrGRPCMemberExist)},
-		Denied: {
+	for _, known := range []struct {
+		reason Reason
+		texts  []string
+	}{
+		{Unhealthy, []string{desc(rpctypes.ErrGRPCUnhealthy), desc(rpctypes.ErrGRPCMemberNotEnoughStarted)}},
+		{LearnerLimit, []string{desc(rpctypes.ErrGRPCTooManyLearners)}},
+		{NotInSync, []string{desc(rpctypes.ErrGRPCLearnerNotReady)}},
+		{NotLearner, []string{desc(rpctypes.ErrGRPCMemberNotLearner)}}, // the text before begins with this one
+		{NoMember, []string{desc(rpctypes.ErrGRPCMemberNotFound)}},
+		{URLTaken, []string{desc(rpctypes.ErrGRPCPeerURLExist), desc(rpctypes.ErrGRPCMemberExist)}},
+		{Denied, []string{
 			desc(rpctypes.ErrGRPCUserEmpty), desc(rpctypes.ErrGRPCAuthFailed), desc(rpctypes.ErrGRPCPermissionDenied), desc(rpctypes.ErrGRPCInvalidAuthToken),
 			"certificate", "tls: ",
-		},
-		NoQuorum:    {desc(rpctypes.ErrGRPCNoLeader), desc(rpctypes.ErrGRPCTimeout), desc(rpctypes.ErrGRPCLeaderChanged), desc(rpctypes.ErrGRPCNotLeader), desc(rpctypes.ErrGRPCRequestTooManyRequests)},
-		Unreachable: {desc(rpctypes.ErrGRPCNotSupportedForLearner)}, // another endpoint is needed
+		}},
+		{NoQuorum, []string{
+			desc(rpctypes.ErrGRPCNoLeader), desc(rpctypes.ErrGRPCTimeout), desc(rpctypes.ErrGRPCLeaderChanged),
+			desc(rpctypes.ErrGRPCNotLeader), desc(rpctypes.ErrGRPCRequestTooManyRequests),
+		}},
+		{Unreachable, []string{desc(rpctypes.ErrGRPCNotSupportedForLearner)}}, // another endpoint is needed
 	} {
-		for _, known := range texts {
-			if strings.Contains(text, known) {
-				return reason
-			}
+		if slices.ContainsFunc(known.texts, func(part string) bool { return strings.Contains(text, part) }) {
+			return known.reason
 		}
 	}
 	code := status.Code(err)
