@@ -208,24 +208,29 @@ func (c *Client) List(ctx context.Context) (List, error) {
 	return listOf(resp.Header, resp.Members), nil
 }
 
-// Agreed counts the endpoints that list a member just as it is given. A list is not
-// linearizable in etcd 3.4, and what is removed by an old one is removed all the same.
-func (c *Client) Agreed(ctx context.Context, m Member) (agreed int) {
+// Agreed counts the members that list one just as it is given, at the endpoints. A
+// list is not linearizable in etcd 3.4, and what is removed by an old one is removed
+// all the same.
+func (c *Client) Agreed(ctx context.Context, m Member) int {
+	agreed := make(map[uint64]bool)
 	for _, endpoint := range c.endpoints {
 		one, err := Open([]string{endpoint}, c.access)
 		if err != nil {
 			continue
 		}
-		if list, err := one.List(ctx); err == nil {
-			if seen, ok := list.ByID(m.ID); ok && seen.IsLearner == m.IsLearner && seen.Started() == m.Started() && slices.Equal(seen.PeerURLs, m.PeerURLs) {
-				agreed++
+		callCtx, cancel := context.WithTimeout(ctx, CallTime)
+		if resp, err := one.v3.MemberList(callCtx); err == nil {
+			seen, ok := listOf(resp.Header, resp.Members).ByID(m.ID)
+			if ok && seen.IsLearner == m.IsLearner && seen.Started() == m.Started() && slices.Equal(seen.PeerURLs, m.PeerURLs) {
+				agreed[resp.Header.GetMemberId()] = true
 			}
 		}
+		cancel()
 		if err := one.Close(); err != nil {
 			continue // it has answered, or not
 		}
 	}
-	return agreed
+	return len(agreed)
 }
 
 // AddLearner adds a member that does not vote. The ID that it gets hashes the

@@ -80,7 +80,10 @@ func (a *agent) remove(ctx context.Context, out Outcome) (bool, error) {
 	if c.says.Mine == OldVoter {
 		need = len(others) - 1 // the lost one does not answer
 	}
-	if agreed := c.link.Agreed(ctx, c.mine); agreed < min(need, len(c.at)) {
+	if err := a.reach(); err != nil { // all that the list names
+		return false, a.notNow(ctx, err)
+	}
+	if c.link.Agreed(ctx, c.mine) < need {
 		c.says.Asked = false
 		return false, nil
 	}

@@ -64,6 +64,7 @@ type fakeCluster struct {
 	promote  []error // what each try gives; after them it works
 	listErr  []error
 	promoted bool
+	agreed   int // how many endpoints list what is to be removed
 	removed  []types.ID
 	touched  int
 }
@@ -107,12 +108,15 @@ func (f *fakeCluster) List(context.Context) (admit.List, error) {
 }
 
 func (f *fakeCluster) StatusOf(ctx context.Context, m admit.Member) (admit.Status, error) {
+	if len(m.ClientURLs) == 0 {
+		return admit.Status{}, &admit.Error{Reason: admit.Unreachable, What: "ask " + m.Name, Err: errors.New("no answer")}
+	}
 	return f.Status(ctx, m.ClientURLs[0])
 }
 
 func (f *fakeCluster) Status(_ context.Context, endpoint string) (admit.Status, error) {
 	for _, m := range f.list.Members {
-		if m.ClientURLs[0] != endpoint {
+		if len(m.ClientURLs) == 0 || m.ClientURLs[0] != endpoint {
 			continue
 		}
 		if f.mute[m.ID] > 0 {
@@ -148,7 +152,7 @@ func (f *fakeCluster) AddLearner(context.Context, []string) (admit.Member, admit
 	return admit.Member{}, admit.List{}, errors.New("a promotion adds nobody")
 }
 
-func (*fakeCluster) Agreed(context.Context, admit.Member) int { return 0 }
+func (f *fakeCluster) Agreed(context.Context, admit.Member) int { return f.agreed }
 
 func (*fakeCluster) Close() error { return nil }
 
