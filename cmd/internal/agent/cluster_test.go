@@ -96,7 +96,9 @@ func TestSteady(t *testing.T) {
 		{"it runs elsewhere", func(_ *agent, f *fakeCluster) { f.mute[learnerID] = 0 }, "it runs elsewhere"},
 		{"another voter is silent", func(_ *agent, f *fakeCluster) { f.mute[2] = 1 << 20 }, "no answer"},
 		{"another voter lags behind", func(_ *agent, f *fakeCluster) { f.set(2, func(s *admit.Status) { s.Applied = 8000 }) }, "has applied entry 8000 of 9000"},
-		{"an alarm", func(_ *agent, f *fakeCluster) { f.set(1, func(s *admit.Status) { s.Errors = []string{"alarm:CORRUPT"} }) }, "alarm:CORRUPT"},
+		{"an alarm", func(_ *agent, f *fakeCluster) {
+			f.set(1, func(s *admit.Status) { s.Errors = []string{"alarm:CORRUPT"} })
+		}, "alarm:CORRUPT"},
 		{"no leader", func(_ *agent, f *fakeCluster) { f.set(1, func(s *admit.Status) { s.Leader = 0 }) }, "is the leader"},
 		{"another term", func(_ *agent, f *fakeCluster) { f.set(2, func(s *admit.Status) { s.Term = 5 }) }, "does not follow the leader"},
 		{"a learner", func(_ *agent, f *fakeCluster) {
