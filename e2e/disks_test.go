@@ -315,7 +315,7 @@ func TestOneDirectoryTwice(t *testing.T) {
 				t.Errorf("%s ended with %d, want 20: %s", n.Name, n.status, n.init.Log())
 			}
 			if n.status == 20 {
-				wantAll(t, "the refusal of "+n.Name, n.init.Log(), "have one disk ID", c.preparedDisk(n.Host))
+				wantAll(t, "the refusal of "+n.Name, n.init.Log(), "have one disk ID", c.preparedDisk(c.hosts[0]))
 			}
 			c.wantUntouched(n.Host)
 		}
