@@ -18,7 +18,7 @@ const fewFlags = 12
 // mainFlags are those that matter to a person who reads a command's help, the most
 // important ones first. --help shows the first eight that a command has.
 func mainFlags() []string {
-	return []string{"config-file", "size", "discovery", "timeout", "self-ip", "config-out", "env-file", "dry-run", "data-dir", "report", "probe", "deep", "output"}
+	return []string{"config-file", "wait", "stay", "endpoints", "no-verify", "user", "size", "discovery", "timeout", "self-ip", "config-out", "env-file", "dry-run", "data-dir", "report", "probe", "deep", "output"}
 }
 
 // shortHelp gives a command with many flags a short --help, and --help-all.
