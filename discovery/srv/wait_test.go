@@ -192,7 +192,7 @@ func TestNobodyListens(t *testing.T) {
 		env   discovery.Env
 		texts []string
 	}{
-		{"WB-10 connection refused", discovery.Env{DNSServers: []netip.AddrPort{dead}}, []string{dead.String() + ": connection refused", "mesh"}},
+		{"WB-10 connection refused", discovery.Env{Pod: true, DNSServers: []netip.AddrPort{dead}}, []string{dead.String() + ": connection refused", "mesh"}},
 		{"WB-05 no nameserver", discovery.Env{ResolvConf: "/nonexistent/resolv.conf"}, []string{"no nameserver in /nonexistent/resolv.conf", "--dns-server"}},
 	}
 	for _, tt := range tests {

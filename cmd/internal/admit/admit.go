@@ -122,7 +122,7 @@ const (
 	NoMember
 	// URLTaken means that a member with this peer URL is listed.
 	URLTaken
-	// Other is everything else.
+	// Other is a failure that this program does not know.
 	Other
 )
 
@@ -144,7 +144,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Passes reports that the same call may succeed later, without anybody's help.
 func (e *Error) Passes() bool { return e.Reason != Denied && e.Reason != Other }
 
-// ReasonOf is the reason of a failed call; Other where the error is none of admit's.
+// ReasonOf is the reason of a failed call; Other where the error is not an *Error.
 func ReasonOf(err error) Reason {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Reason

@@ -51,7 +51,7 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	if failure("try", nil) != nil || ReasonOf(errors.New("x")) != Other {
-		t.Error("no error is none, and a strange one is Other")
+		t.Error("want nil for no error, and Other for one that is not an *Error")
 	}
 }
 

@@ -289,7 +289,7 @@ func (a *agent) readdition(out Outcome) []string {
 }
 
 // joinWhy says what keeps a node waiting that is to come into a running cluster; ""
-// where the decision was about something else.
+// where the decision was about another wait.
 func (a *agent) joinWhy(out Outcome) string {
 	switch out.Rule { //nolint:exhaustive // the rows that wait for a running cluster only
 	case RuleUnmarked:

@@ -134,8 +134,8 @@ func TestNotDead(t *testing.T) {
 	}
 }
 
-// TestRipe: the time begins anew with each look that is not steady, and with a wait
-// for anything else.
+// TestRipe: the time begins anew with each look that is not steady, and for
+// another directory.
 func TestRipe(t *testing.T) {
 	a, f, url := consulting(t)
 	a.ReplaceAfter = 30 * time.Millisecond

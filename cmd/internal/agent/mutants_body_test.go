@@ -132,8 +132,8 @@ func bodyMutants() []bodyMutant {
 
 		// Certificates.
 		{
-			"the listener demands what etcd will", meeting, "material.serverConfig",
-			`return &tls.Config{Certificates: []tls.Certificate{*m.server}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}`, "TestMutual",
+			"the listener demands what etcd will", meeting, "material.caller",
+			`return nil`, "TestMutual",
 		},
 		{"a bad certificate is told", meeting, "checkChain", `return nil`, "TestRehearsal"},
 		{"the usage of a certificate", meeting, "usable", `return true`, "TestClientUsage"},

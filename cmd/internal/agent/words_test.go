@@ -105,7 +105,7 @@ func TestHints(t *testing.T) {
 			a := wordsAgent(t, tt.self, tt.names...)
 			a.sees(tt.peers)
 			if text := a.hint(Decide(a.input(false)).Peers); text != "" {
-				t.Errorf("a hint about pods, and this is none: %s", text)
+				t.Errorf("a hint about pods outside of a pod: %s", text)
 			}
 			a.Pod = true
 			out := Decide(a.input(false))

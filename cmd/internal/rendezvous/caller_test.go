@@ -18,7 +18,7 @@ import (
 // fakeDNS answers from two tables.
 type fakeDNS struct {
 	ptr, hosts map[string][]string
-	slow       bool // an address without PTR takes for ever
+	slow       bool // an address without PTR never gets an answer
 	asked      atomic.Int32
 }
 
@@ -148,7 +148,7 @@ func TestRefusals(t *testing.T) {
 		{"revoked", func(here, _ *TLS) { here.CRLFile = ca.revoke("crl.der", false, 7, 2) }, "", "is revoked: peer-crl-file " + ca.dir + "/crl.der names its serial number 2"},
 		{"revoked, in PEM", func(here, _ *TLS) { here.CRLFile = ca.revoke("crl.pem", true, 2) }, "", "is revoked"},
 		{"not revoked", func(here, _ *TLS) { here.CRLFile = ca.revoke("none.der", false, 7) }, "", ""},
-		{"a list that is none", func(here, _ *TLS) { here.CRLFile = ca.path }, "", "is no revocation list"},
+		{"a file without a revocation list", func(here, _ *TLS) { here.CRLFile = ca.path }, "", "is no revocation list"},
 		{"no list", func(here, _ *TLS) { here.CRLFile = "/nonexistent/crl" }, "", "/nonexistent/crl"},
 		{"another address", func(_, there *TLS) {
 			c := issue("elsewhere", func(l *leaf) { l.ips = []net.IP{net.IPv4(127, 0, 0, 9)} })

@@ -19,7 +19,7 @@ const maxCallers = 4 * maxMembers
 type Caller struct {
 	From, To, Cluster ID
 	// PeerURLs are those that the caller gives as its own: a joining etcd with an
-	// empty database knows its peers by nothing else.
+	// empty database knows its peers only by them.
 	PeerURLs []string
 	// At is when it called last, since boot.
 	At time.Duration

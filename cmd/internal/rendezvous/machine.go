@@ -102,7 +102,7 @@ type Sighting struct {
 	Trust     Trust    // NoAnswer: whether certificates or TLS kept it from being one
 }
 
-// Trust is what TLS has to do with a sighting that is none.
+// Trust is what TLS has to do with a peer that could not be seen.
 type Trust int
 
 const (

@@ -162,11 +162,11 @@ func (p *Pass) any(ctx context.Context, name string, qtype uint16) (*dns.Msg, ne
 			break
 		}
 	}
-	return nil, netip.AddrPort{}, unanswered(name, qtype, asked, failures)
+	return nil, netip.AddrPort{}, unanswered(p.pod, name, qtype, asked, failures)
 }
 
 // unanswered lists what each server had to say, and the likely reasons.
-func unanswered(name string, qtype uint16, asked []netip.AddrPort, failures map[netip.AddrPort]*failure) error {
+func unanswered(pod bool, name string, qtype uint16, asked []netip.AddrPort, failures map[netip.AddrPort]*failure) error {
 	e := &discovery.Error{Kind: discovery.Retry}
 	var texts []string
 	var servfail, dead bool
@@ -184,7 +184,7 @@ func unanswered(name string, qtype uint16, asked []netip.AddrPort, failures map[
 	if domain := domainOf(name); servfail && !strings.Contains(domain, ".") {
 		e.Hints = append(e.Hints, fmt.Sprintf("%q is a single-label domain, which systemd-resolved does not resolve by default; ask the real server with --dns-server", domain))
 	}
-	if dead {
+	if dead && pod {
 		e.Hints = append(e.Hints, "where a service mesh captures DNS, its side-car may not run yet when an init container does")
 	}
 	return e

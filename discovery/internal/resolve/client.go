@@ -73,6 +73,7 @@ type Client struct {
 	told       *sync.Map // warnings that were given
 	noEDNS     *sync.Map // servers that answer only without EDNS0
 	family     int       // 4 or 6: no address of the other one is asked for; 0: both
+	pod        bool      // this is a container of Kubernetes: only for hints
 }
 
 // Only makes the client ask for addresses of one family, 4 or 6; 0: both.
@@ -92,7 +93,7 @@ func Family(s string) (int, error) {
 // New is a client for the servers of env: its DNSServers, else those of its
 // ResolvConf.
 func New(env discovery.Env) *Client {
-	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log, told: &sync.Map{}, noEDNS: &sync.Map{}}
+	c := &Client{servers: env.DNSServers, resolvConf: env.ResolvConf, port: 53, local: env.LocalAddrs, log: env.Log, told: &sync.Map{}, noEDNS: &sync.Map{}, pod: env.Pod}
 	if c.resolvConf == "" {
 		c.resolvConf = "/etc/resolv.conf"
 	}
@@ -114,6 +115,7 @@ type Pass struct {
 	told       *sync.Map
 	noEDNS     *sync.Map
 	family     int
+	pod        bool
 
 	mu     sync.Mutex
 	silent map[netip.AddrPort]bool // asked last: they cost a timeout each
@@ -129,6 +131,7 @@ func (c *Client) Pass() (*Pass, error) {
 		told:     c.told,
 		noEDNS:   c.noEDNS,
 		family:   c.family,
+		pod:      c.pod,
 		silent:   map[netip.AddrPort]bool{},
 	}
 	if len(p.servers) == 0 {

@@ -103,6 +103,7 @@ func TestNoServerAnswers(t *testing.T) {
 	servfail := dnstest.New(t, zone, dnstest.Faults{Rcode: dns.RcodeServerFailure})
 	dead := closed(t)
 	p := pass(t, 50*time.Millisecond, silent.Addr(), servfail.Addr(), dead)
+	p.pod = true
 	_, err := p.Ask(t.Context(), "_etcd-server._tcp.cluster", dns.TypeSRV)
 	var e *discovery.Error
 	if !errors.As(err, &e) || e.Kind != discovery.Retry {
@@ -429,8 +430,14 @@ func TestTelling(t *testing.T) {
 		{[]netip.AddrPort{says, dead}, "@192.0.2.2)"},
 		{[]netip.AddrPort{dead}, "@192.0.2.1)"},
 	} {
-		if err := unanswered("example.org", dns.TypeSRV, tt.asked, failures); !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("asked %v: %v does not name %s", tt.asked, err, tt.want)
+		for _, pod := range []bool{false, true} {
+			err := unanswered(pod, "example.org", dns.TypeSRV, tt.asked, failures)
+			if !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("asked %v: %v does not name %s", tt.asked, err, tt.want)
+			}
+			if strings.Contains(err.Error(), "service mesh") != pod {
+				t.Errorf("in a pod: %t: %v", pod, err)
+			}
 		}
 	}
 }
