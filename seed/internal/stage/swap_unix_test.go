@@ -8,6 +8,9 @@ import (
 	"testing"
 )
 
+// victimMode is a mode that no umask gives and that Finish would change.
+const victimMode = 0o604
+
 // swapped makes a staging directory with a file in it, and puts a link to a victim's
 // directory in its place.
 func swapped(t *testing.T) (d *Dir, victim string) {
@@ -21,7 +24,10 @@ func swapped(t *testing.T) (d *Dir, victim string) {
 	if err := os.MkdirAll(filepath.Join(victim, "member"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(victim, "member", "x"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(victim, "member", "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(victim, "member", "x"), victimMode); err != nil {
 		t.Fatal(err)
 	}
 	return d, victim
@@ -30,7 +36,7 @@ func swapped(t *testing.T) (d *Dir, victim string) {
 func untouched(t *testing.T, victim string) {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(victim, "member", "x"))
-	if err != nil || info.Mode().Perm() != 0o644 {
+	if err != nil || info.Mode().Perm() != victimMode {
 		t.Errorf("the victim's file: %v, %v", info, err)
 	}
 }
