@@ -135,7 +135,7 @@ func checkUnique(peers []Peer) error {
 			for _, u := range list {
 				if q, ok := urls[u]; ok {
 					if q.Name == p.Name {
-						return unusable("peer %s has the URL %s twice, for peers and for clients", label(p), u)
+						return unusable("peer %s has one URL, %s, for peers and for clients: the record of a peer needs the port of its listen-peer-urls, that of a client the port of its listen-client-urls", label(p), u)
 					}
 					return unusable("peers %s and %s have the same URL %s", q.Name, p.Name, u)
 				}

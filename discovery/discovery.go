@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -76,6 +78,19 @@ type Env struct {
 	Pod             bool             // this is a container of Kubernetes: only for hints
 	LocalAddrs      []netip.Addr     // where self is looked for; empty: all addresses of this host
 	Log             *zap.Logger      // never nil below the command line
+}
+
+// Kubernetes reports whether a name is one of a Kubernetes cluster, or asked for in a
+// pod: advice about Services and pods is of no use elsewhere.
+func (e Env) Kubernetes(host string) bool {
+	return e.Pod || slices.Contains(strings.Split(host, "."), "svc")
+}
+
+// ClientPort reports whether this node's etcd, which was told of no other ports,
+// has this port for its clients and not for its peers.
+func (e Env) ClientPort(port uint16) bool {
+	return !e.MappedPorts && len(e.PeerPorts) > 0 && !slices.Contains(e.PeerPorts, port) &&
+		slices.ContainsFunc(e.ClientListeners, func(l Listener) bool { return l.Port == port })
 }
 
 // Factory makes the provider of one source URL; it asks nothing yet. A source

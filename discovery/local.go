@@ -23,6 +23,30 @@ func LocalAddrs(which string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
+	hosts, err := hostInterfaces()
+	if err != nil {
+		return nil, err
+	}
+	return c.of(hosts)
+}
+
+// LocalInterfaces tells which interface has each address that can be a member's, as far
+// as the system tells.
+func LocalInterfaces() map[netip.Addr]string {
+	names := map[netip.Addr]string{}
+	hosts, err := hostInterfaces()
+	if err != nil {
+		return names
+	}
+	for _, i := range hosts {
+		for _, a := range i.addrs {
+			names[a] = i.name
+		}
+	}
+	return names
+}
+
+func hostInterfaces() ([]hostInterface, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, &Error{Kind: Retry, Msg: "list the network interfaces", Err: err}
@@ -39,7 +63,7 @@ func LocalAddrs(which string) ([]netip.Addr, error) {
 		}
 		hosts = append(hosts, h)
 	}
-	return c.of(hosts)
+	return hosts, nil
 }
 
 // CheckLocal tells whether which can be read; see LocalAddrs.

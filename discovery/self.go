@@ -18,6 +18,10 @@ type Local struct {
 	NameHint string       // etcd's name: breaks ties; naming another peer is a contradiction
 	Hostname string       // breaks ties between peers that share an address
 	Ports    []uint16     // of listen-peer-urls: break ties
+
+	// Interfaces, where set, tells which interface has an address. It is only asked for
+	// messages.
+	Interfaces func() map[netip.Addr]string
 }
 
 // MatchSelf finds which of the peers this host is. Peers must have passed
@@ -44,10 +48,10 @@ func MatchSelf(peers []Peer, local Local) (int, error) {
 	if len(matches) > 1 {
 		var list []string
 		for _, i := range matches {
-			list = append(list, fmt.Sprintf("%s (%s)", peers[i].Name, addrList(common(peers[i].Addrs, mine))))
+			list = append(list, fmt.Sprintf("%s (%s)", peers[i].Name, m.where(common(peers[i].Addrs, mine))))
 		}
 		return 0, m.fail("ambiguous: this host is "+strings.Join(list, " and "), mine,
-			"; set the member name explicitly with --self-name, or its address with --self-ip")
+			"; set the member name explicitly with --self-name, or its address with --self-ip, or leave an interface or address out with --interface")
 	}
 	return matches[0], m.contradiction(matches[0])
 }
@@ -218,6 +222,23 @@ func (m matcher) fail(what string, mine []netip.Addr, advice string) error {
 		local += fmt.Sprintf(" (and %s, which do not count)", addrList(without(m.local.Addrs, mine)))
 	}
 	return &Error{Kind: NotSelf, Msg: fmt.Sprintf("%s: local %s; peers %s%s", what, local, table(m.peers), advice)}
+}
+
+// where is addresses with their interfaces.
+func (m matcher) where(addrs []netip.Addr) string {
+	names := map[netip.Addr]string{}
+	if m.local.Interfaces != nil {
+		names = m.local.Interfaces()
+	}
+	var list []string
+	for _, a := range sortedAddrs(addrs) {
+		text := a.String()
+		if name := names[a]; name != "" {
+			text += " on " + name
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ",")
 }
 
 func common(a, b []netip.Addr) []netip.Addr {

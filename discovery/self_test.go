@@ -68,6 +68,10 @@ func TestMatchSelf(t *testing.T) {
 		{"WB-36 crossed", crossed, discovery.Local{Addrs: addrs("192.0.2.10 2001:db8::11"), Hostname: "etcd-0"}, "", []string{
 			"ambiguous", "etcd-0 (192.0.2.10)", "etcd-1 (2001:db8::11)", "--self-name",
 		}},
+		{"WB-36 crossed, on two interfaces", crossed, discovery.Local{
+			Addrs:      addrs("192.0.2.10 2001:db8::11"),
+			Interfaces: func() map[netip.Addr]string { return map[netip.Addr]string{netip.MustParseAddr("192.0.2.10"): "eth0"} },
+		}, "", []string{"etcd-0 (192.0.2.10 on eth0)", "etcd-1 (2001:db8::11)", "--interface"}},
 		{"WB-36 crossed, etcd's name", crossed, discovery.Local{Addrs: addrs("192.0.2.10 2001:db8::11"), NameHint: "etcd-0"}, "etcd-0", nil},
 		{"SB-12 one address, nothing else known", shared, discovery.Local{Addrs: addrs("192.0.2.10")}, "", []string{"ambiguous", "etcd-a (192.0.2.10)", "etcd-b (192.0.2.10)"}},
 		{"SB-12 --self-name", shared, discovery.Local{Addrs: addrs("192.0.2.10"), Name: "etcd-b"}, "etcd-b", nil},

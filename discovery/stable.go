@@ -110,6 +110,10 @@ func addressIn(label string, addrs []netip.Addr, place, domain int) string {
 	return ""
 }
 
+// PodHash reports whether a host's first label is what Kubernetes DNS makes of the
+// address of a pod that has no host name.
+func PodHash(host string) bool { return isHash(firstLabel(host)) }
+
 // isHash knows the labels that Kubernetes DNS makes of an address: the eight
 // digits of a hash, each by the code of its character.
 func isHash(label string) bool {

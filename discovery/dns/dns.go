@@ -100,8 +100,8 @@ func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 			Msg:  fmt.Sprintf("got %d of %d addresses for %s: %s", len(addrs), n, p.host, join(addrs)),
 			Seen: p.byAddress(addrs, 0),
 		}
-		if len(addrs) == 1 {
-			e.Hints = append(e.Hints, "if that is the virtual address of a Kubernetes Service, the service is not headless: it needs clusterIP: None")
+		if len(addrs) == 1 && p.env.Kubernetes(p.host) {
+			e.Hints = append(e.Hints, "if that is the virtual address of the Service, it is not headless: it needs clusterIP: None")
 		}
 		return nil, e
 	}

@@ -124,7 +124,11 @@ func (p *provider) byName(ctx context.Context, pass *resolve.Pass, addrs []netip
 	}
 	slices.SortFunc(peers, func(a, b discovery.Peer) int { return strings.Compare(a.Host, b.Host) })
 	if len(peers) == 1 && p.env.Size != 1 && (peers[0].Host == p.host || len(addrs) == 1) {
-		return nil, p.unusable("%s has the one address %s, whose name is %s: the service is not headless, it needs clusterIP: None", p.host, join(addrs), peers[0].Host)
+		advice := "each member's address must be among its addresses"
+		if p.env.Kubernetes(p.host) {
+			advice = "the service is not headless, it needs clusterIP: None"
+		}
+		return nil, p.unusable("%s has the one address %s, whose name is %s: %s", p.host, join(addrs), peers[0].Host, advice)
 	}
 	return peers, p.stable(peers)
 }

@@ -41,7 +41,7 @@ func (p *provider) peers(a resolve.Answer) ([]discovery.Peer, error) {
 		return nil, err
 	}
 	if len(peers) == 1 && peers[0].Host == p.domain && p.env.Size != 1 {
-		return nil, p.unusable(a, "the one SRV target is the domain itself, %s: the service is not headless, it needs clusterIP: None", p.domain)
+		return nil, p.unusable(a, "the one SRV target is the domain itself, %s%s", p.domain, p.headless(p.domain, ": each member needs a record with its own host", ": the service is not headless, it needs clusterIP: None"))
 	}
 	return peers, p.count(a, peers)
 }
@@ -55,12 +55,21 @@ func (p *provider) target(a resolve.Answer, r *dns.SRV, host string) error {
 		return p.unusable(a, "SRV target is an IP address, %s, but it must be a host name", host)
 	}
 	if r.Port == 0 {
-		return p.unusable(a, "SRV target %s has port 0: ask for a named port, and see that the service is headless and the pods' names are set (pod hostname / subdomain not set?)", host)
+		return p.unusable(a, "SRV target %s has port 0%s", host,
+			p.headless(host, ", where the peer port belongs", ": ask for a named port, and see that the service is headless and the pods' names are set (pod hostname / subdomain not set?)"))
 	}
 	if err := hosturl.CheckHost(host); err != nil {
 		return p.unusable(a, "SRV target: %v", err)
 	}
 	return nil
+}
+
+// headless is advice for Kubernetes where this is one, else the other words.
+func (p *provider) headless(host, elsewhere, kubernetes string) string {
+	if p.env.Kubernetes(p.domain) || discovery.PodHash(host) {
+		return kubernetes
+	}
+	return elsewhere
 }
 
 // ports compares with the port that this node's etcd listens on: all nodes

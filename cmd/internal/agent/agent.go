@@ -55,6 +55,8 @@ type Config struct {
 	// Again are the commands that start this run and etcd again, for a refusal's
 	// way out; none where that happens by itself.
 	Again []string
+	// Look are the commands that show what discovery says now, and write nothing.
+	Look []string
 
 	EnvFile    string // where the handoff goes; empty: nowhere
 	ConfigOut  string
@@ -241,7 +243,7 @@ func Init(ctx context.Context, cfg Config, dry bool) (_ *Result, err error) {
 	a.configured()
 	ctx, cancel := a.deadline(ctx)
 	defer cancel()
-	defer func() { err = a.leftBehind(a.close(err)) }()
+	defer func() { err = a.leftBehind(a.unfound(a.close(err))) }()
 	for err = a.sweep(); err != nil; err = a.sweep() {
 		if err = a.elbow(ctx, err); err != nil {
 			return nil, err

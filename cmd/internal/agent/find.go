@@ -75,6 +75,9 @@ func (a *agent) findPlan(ctx context.Context) error {
 // would not start with is refused here.
 func (a *agent) planFor(found Found) (*seed.Plan, error) {
 	self := found.Peer()
+	if err := a.clientPorts(found); err != nil {
+		return nil, err
+	}
 	if err := a.Etcd.CheckListen(len(found.Peers), self.Addrs...); err != nil {
 		return nil, err
 	}
@@ -86,6 +89,19 @@ func (a *agent) planFor(found Found) (*seed.Plan, error) {
 		return nil, err
 	}
 	return plan, a.Etcd.CheckInitialCluster(confPeers(plan.Members))
+}
+
+// clientPorts refuses a set where a peer's port is the one that this configuration,
+// which is the same on every node, has for clients: no peer answers there.
+func (a *agent) clientPorts(found Found) error {
+	env, self := a.env(), found.Peer()
+	for i, p := range found.Peers {
+		if env.ClientPort(p.Port) && (i == found.Self || p.Host != self.Host) {
+			return &discovery.Error{Kind: discovery.Unusable, Msg: fmt.Sprintf("the record of peer %s has port %d (%s), which is the client port (listen-client-urls); a peer's record needs the peer port %d",
+				p.Name, p.Port, strings.Join(p.PeerURLs, ", "), a.peerPorts()[0])}
+		}
+	}
+	return nil
 }
 
 func (a *agent) spec(f Found) seed.Spec {
@@ -433,6 +449,8 @@ func (a *agent) local() (discovery.Local, error) {
 		a.Log.Debug("hostname unknown", zap.Error(err)) // it only breaks ties
 	}
 	return discovery.Local{
+		Interfaces: discovery.LocalInterfaces,
+
 		Addrs:    addrs,
 		Explicit: a.SelfIP,
 		Name:     a.SelfName,

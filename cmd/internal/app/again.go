@@ -1,11 +1,14 @@
 package app
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/etcdinit/etcdinit/cmd/internal/etcdconf"
 )
 
 // again lists the commands that start this run and its etcd again: the service, where
@@ -31,6 +34,36 @@ func (a *app) again(c *cli.Context, command []string) []string {
 		return []string{strings.Join(line, " "), "etcd --config-file " + shellWord(out) + " &"}
 	case c.String("env-file") != "":
 		return []string{strings.Join(line, " "), "(set -a; . " + shellWord(c.String("env-file")) + "; exec etcd) &"}
+	}
+	return []string{strings.Join(line, " ")}
+}
+
+// looking lists the command that asks the same source as this run, for the same node,
+// and writes nothing. It has as flags what this run may have from variables that a
+// person's shell lacks. In a pod nobody can type it.
+func (a *app) looking(c *cli.Context, etcd *etcdconf.Config) []string {
+	if a.lookupEnv("KUBERNETES_SERVICE_HOST") != "" {
+		return nil
+	}
+	line := []string{"etcdinit", "discover"}
+	if etcd.File != "" {
+		line = append(line, "--config-file", shellWord(etcd.File))
+	}
+	for _, f := range etcd.Given() {
+		line = append(line, "--"+f.Name+"="+shellWord(f.Value))
+	}
+	for _, f := range discoveryFlags() {
+		name := f.Names()[0]
+		if !c.IsSet(name) || name == "timeout" {
+			continue
+		}
+		values := []string{fmt.Sprint(c.Value(name))}
+		if list, ok := c.Value(name).(cli.StringSlice); ok {
+			values = list.Value()
+		}
+		for _, v := range values {
+			line = append(line, "--"+name+"="+shellWord(v))
+		}
 	}
 	return []string{strings.Join(line, " ")}
 }

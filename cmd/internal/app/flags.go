@@ -133,7 +133,7 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 		Quorum: c.String("bootstrap-quorum"), Without: c.StringSlice("without"), EnvFile: c.String("env-file"), ConfigOut: c.String("config-out"), ListenSelf: c.Bool("listen-self"), Report: a.report,
 		Log: a.log, OnWait: a.progress.wait, Pod: a.lookupEnv("KUBERNETES_SERVICE_HOST") != "",
 	}
-	cfg.Again = a.again(c, command)
+	cfg.Again, cfg.Look = a.again(c, command), a.looking(c, etcd)
 	if cfg.EnvFile != "" && cfg.ConfigOut == "" {
 		if err = etcd.CheckEnvFile(); err != nil {
 			return agent.Config{}, err

@@ -347,6 +347,22 @@ func Flags() []FlagInfo {
 	return flags
 }
 
+// Given are the settings that came as flags or variables, in the order of their names.
+// From a configuration file there are none.
+func (c *Config) Given() []Flag {
+	if c.File != "" {
+		return nil
+	}
+	var flags []Flag
+	for _, f := range Flags() {
+		if s, ok := c.settings[f.Name]; ok && s.value != "" {
+			flags = append(flags, Flag{Name: f.Name, Value: s.value})
+		}
+	}
+	slices.SortFunc(flags, func(x, y Flag) int { return strings.Compare(x.Name, y.Name) })
+	return flags
+}
+
 // fallback is etcd's own value for a key that the file does not have.
 func (k key) fallback() string {
 	switch k.flag {
