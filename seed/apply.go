@@ -284,7 +284,12 @@ func (a *apply) stageDB() (err error) {
 			return err
 		}
 	}
-	return stage.Private(func() error { return a.content.db(a.data.Path(dbFile)) })
+	return stage.Private(func() error {
+		if err := a.content.db(a.data.Path(dbFile)); err != nil {
+			return err
+		}
+		return a.content.point(a.data.Path(snapDir), raftlog.Identity{Member: a.MemberID, Cluster: a.ClusterID})
+	})
 }
 
 func (a *apply) stageWAL() (err error) {

@@ -14,6 +14,9 @@ type content interface {
 	db(path string) error
 	// log makes the directory dir and the first segment in it.
 	log(dir string, id raftlog.Identity) error
+	// point writes what tells etcd, beside the database in dir, where the log goes on;
+	// nothing where the log is the whole history.
+	point(dir string, id raftlog.Identity) error
 	// dbSize is an upper bound of the database's size in bytes.
 	dbSize() int64
 }
@@ -31,6 +34,8 @@ func (b bootstrap) db(path string) error { return membersdb.Write(path, b.unpubl
 func (b bootstrap) log(dir string, id raftlog.Identity) error {
 	return raftlog.Write(dir, id, b.members)
 }
+
+func (bootstrap) point(string, raftlog.Identity) error { return nil }
 
 func (b bootstrap) dbSize() int64 { return dbSize(b.members) }
 
@@ -56,6 +61,8 @@ type joiner struct{}
 func (joiner) db(path string) error { return membersdb.WriteEmpty(path) }
 
 func (joiner) log(dir string, id raftlog.Identity) error { return raftlog.WriteEmpty(dir, id) }
+
+func (joiner) point(string, raftlog.Identity) error { return nil }
 
 func (joiner) dbSize() int64 { return dbSize(nil) }
 
