@@ -366,11 +366,11 @@ func (p *Plan) Restoring(s *Staged, bump uint64) (*Plan, error) {
 	return &b, b.listFiles()
 }
 
-// Staging is the plan while the snapshot is not known yet: its digest is no other
-// plan's, so nobody agrees to it. Apply must not be called.
-func (p *Plan) Staging() *Plan {
+// Staging is the plan while the snapshot of source is not known yet: its digest is no
+// other plan's, so nobody agrees to it. Apply must not be called.
+func (p *Plan) Staging(source string) *Plan {
 	b := *p
-	b.Restored = &Content{}
+	b.Restored = &Content{Source: source}
 	return &b
 }
 
@@ -454,6 +454,9 @@ func ReadSnapshot(ctx context.Context, path string, unchecked bool, progress fun
 
 // String names the snapshot, its revision, and when it was taken.
 func (c *Content) String() string {
+	if c.SHA256 == "" {
+		return c.Source + ", not read yet"
+	}
 	text := c.Source + ", revision " + fmt.Sprint(c.Revision)
 	if c.Bump > 0 {
 		text += fmt.Sprintf(" (+%d)", c.Bump)

@@ -301,7 +301,7 @@ func TestRestoringDigest(t *testing.T) {
 	spec := trio(t.TempDir(), "m1")
 	staged := mustStage(t, spec, source(data))
 	plain := mustPlan(t, spec)
-	digests := []string{plain.Digest(), plain.Staging().Digest()}
+	digests := []string{plain.Digest(), plain.Staging("x").Digest()}
 	for _, bump := range []uint64{0, 1} {
 		p, err := plain.Restoring(staged, bump)
 		if err != nil {
