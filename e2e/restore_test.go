@@ -132,7 +132,7 @@ func restores(t *testing.T, s taken, version string, bump int64) {
 		wantEnd(t, res, 0, "born with the content of the snapshot "+s.path)
 	})
 	t.Logf("%s by %s, bump %d: seeded after %v", s.version, version, bump, time.Since(start).Round(time.Millisecond))
-	c.hosts[0].MustRun(etcdinit, "verify", "--deep", "--config-file", "etcd.yaml")
+	c.hosts[0].MustRun(etcdinit, "verify", "--deep", "--size", "3", "--config-file", "etcd.yaml")
 	c.start(version)
 	if got := c.SameHash(c.hosts...); got != s.revision+bump {
 		t.Errorf("revision %d, want %d and %d more", got, s.revision, bump)
@@ -260,8 +260,8 @@ func TestRestoreByHTTP(t *testing.T) {
 		}
 		_, _ = w.Write(data[from:min(from+len(data)/3+1, len(data))]) //nolint:errcheck // it breaks off
 	})}
-	go srv.Serve(l) //nolint:errcheck // it ends with the test
-	t.Cleanup(func() { srv.Close() })
+	go srv.Serve(l)                       //nolint:errcheck // it ends with the test
+	t.Cleanup(func() { _ = srv.Close() }) //nolint:errcheck // it breaks off anyway
 	url := "http://" + l.Addr().String() + "/snap.db?token=secret"
 	c.Each(c.hosts, func(h *lab.Host) {
 		res := h.Run(etcdinit, c.initArgs("--restore-snapshot", url)...)

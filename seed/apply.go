@@ -284,12 +284,8 @@ func (a *apply) stageDB() (err error) {
 			return err
 		}
 	}
-	return stage.Private(func() error {
-		if err := a.content.db(a.data.Path(dbFile)); err != nil {
-			return err
-		}
-		return a.content.point(a.data.Path(snapDir), raftlog.Identity{Member: a.MemberID, Cluster: a.ClusterID})
-	})
+	id := raftlog.Identity{Member: a.MemberID, Cluster: a.ClusterID}
+	return stage.Private(func() error { return a.content.data(a.data.Path(snapDir), id) })
 }
 
 func (a *apply) stageWAL() (err error) {

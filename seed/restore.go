@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
@@ -25,7 +26,7 @@ import (
 const (
 	// stagedDB and stagedInfo are what a staging directory holds that keeps the database
 	// of a snapshot. The second one is written when the first is whole and durable.
-	stagedDB   = "db"
+	stagedDB   = dbName
 	stagedInfo = "snapshot.json"
 	// rewriteRoom is what the members of a cluster add to a database, in bytes.
 	rewriteRoom = 8 << 20
@@ -84,7 +85,7 @@ func Stage(ctx context.Context, spec Spec, s Snapshot, log *zap.Logger) (_ *Stag
 		a.done = err == nil // the directories stay with what is staged in them
 		err = errors.Join(err, a.end())
 	}()
-	if err := a.prepare(); err != nil {
+	if err = a.prepare(); err != nil {
 		return nil, a.explain(err)
 	}
 	r, size, modified, err := s.Open(ctx)
@@ -92,13 +93,14 @@ func Stage(ctx context.Context, spec Spec, s Snapshot, log *zap.Logger) (_ *Stag
 		return nil, err
 	}
 	defer r.Close() //nolint:errcheck // opened for reading
-	if again, err := reuse(ctx, a.dirs, s, size, modified); err != nil || again != nil {
+	again, err := reuse(ctx, a.dirs, s, size, modified)
+	if err != nil || again != nil {
 		return again, err
 	}
-	if err := unstage(a.dirs); err != nil {
+	if err = unstage(a.dirs); err != nil {
 		return nil, a.explain(err)
 	}
-	if err := room(a.dirs, max(size, 0)); err != nil {
+	if err = room(a.dirs, max(size, 0)); err != nil {
 		return nil, err
 	}
 	dir, err := stage.New(a.dirs.data)
@@ -381,24 +383,26 @@ type restored struct {
 	bump   uint64
 }
 
-func (r restored) db(path string) error {
+func (r restored) data(dir string, id raftlog.Identity) error {
+	path := filepath.Join(dir, dbName)
 	if err := os.Rename(filepath.Join(r.staged.dir, stagedDB), path); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return &Error{Kind: Changed, Msg: "the snapshot that was staged in " + r.staged.dir + " is gone", Err: err}
 		}
 		return err
 	}
-	_, err := membersdb.Rewrite(path, r.unpublished(), r.bump)
-	return errors.Join(err, stage.Remove(r.staged.dir))
+	if _, err := membersdb.Rewrite(path, r.unpublished(), r.bump); err != nil {
+		return err
+	}
+	n := uint64(len(r.members))
+	if err := snapfile.WritePoint(dir, id.Cluster, bareMembers(r.members), n, 1, raftlog.Conf(r.members)); err != nil {
+		return err
+	}
+	return stage.Remove(r.staged.dir)
 }
 
 func (r restored) log(dir string, id raftlog.Identity) error {
 	return raftlog.WriteBehind(dir, id, r.members)
-}
-
-func (r restored) point(dir string, id raftlog.Identity) error {
-	n := uint64(len(r.members))
-	return snapfile.WritePoint(dir, id.Cluster, bareMembers(r.members), n, 1, raftlog.Conf(r.members))
 }
 
 // dbSize: the database is there already; the members are written into it.
@@ -457,7 +461,7 @@ func (c *Content) String() string {
 	if c.SHA256 == "" {
 		return c.Source + ", not read yet"
 	}
-	text := c.Source + ", revision " + fmt.Sprint(c.Revision)
+	text := c.Source + ", revision " + strconv.FormatInt(c.Revision, 10)
 	if c.Bump > 0 {
 		text += fmt.Sprintf(" (+%d)", c.Bump)
 	}

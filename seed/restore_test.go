@@ -37,14 +37,13 @@ func snapshotOf(t *testing.T, e *embed.Etcd) []byte {
 }
 
 // aSnapshot is one with the keys k0 to k9, written twice, and its last revision.
-func aSnapshot(t *testing.T) ([]byte, int64) {
+func aSnapshot(t *testing.T) (data []byte, revision int64) {
 	t.Helper()
 	peer, client := freeURL(t), freeURL(t)
 	dir := t.TempDir()
 	mustApply(t, seed.Spec{DataDir: dir, Token: "old", Self: "old", Members: []seed.Member{{Name: "old", PeerURLs: []string{peer}, ClientURLs: []string{client}}}})
 	e := start(t, dir, "", "old", peer, client)
 	defer e.Close()
-	var revision int64
 	for i := range 20 {
 		resp, err := e.Server.Put(t.Context(), &etcdserverpb.PutRequest{Key: fmt.Append(nil, "k", i%10), Value: fmt.Append(nil, "v", i)})
 		if err != nil {
@@ -140,7 +139,7 @@ func restoreBoots(t *testing.T, data []byte, revision int64, bump uint64, separa
 		}
 		go func() { booted <- start(t, p.DataDir, wal, m.Name, m.PeerURLs[0], m.ClientURLs[0]) }()
 	}
-	want := revision + int64(bump) //nolint:gosec // a small number
+	want := revision + int64(bump)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range members {
@@ -148,7 +147,7 @@ func restoreBoots(t *testing.T, data []byte, revision int64, bump uint64, separa
 		if e == nil {
 			t.Fatal("an etcd did not boot")
 		}
-		defer e.Close()
+		t.Cleanup(e.Close)
 		got, err := e.Server.Range(ctx, &etcdserverpb.RangeRequest{Key: []byte("k"), RangeEnd: []byte("l")})
 		if err != nil || len(got.Kvs) != 10 || string(got.Kvs[3].Value) != "v13" || got.Header.Revision != want {
 			t.Errorf("%v, %v; want ten keys at revision %d", got, err, want)

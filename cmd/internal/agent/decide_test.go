@@ -690,7 +690,7 @@ func markdown() string {
 			status = "(goes on as joining)"
 		case StepSetAside:
 			status = "(goes on as empty)"
-		case StepFind, StepMeet, StepProbe, StepConsult:
+		case StepFind, StepMeet, StepProbe, StepStage, StepConsult:
 			status = "(goes on)"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", i+1, r.disk, r.peers, r.out, status)

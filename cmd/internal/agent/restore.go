@@ -60,12 +60,12 @@ func contentWords(plan *seed.Plan) string {
 func (a *agent) stageSnapshot(ctx context.Context) error {
 	defer a.span("snapshot")()
 	s := a.Restore.Snapshot
-	pace := &pace{began: time.Now()}
+	pace := NewPace()
 	s.Progress = func(read, size int64) {
-		if !pace.due(read) {
+		text, due := pace.Words(read, size)
+		if !due {
 			return
 		}
-		text := pace.words(read, size)
 		a.tellWait(ctx, progressEvery, Wait{For: "the snapshot " + s.Name, Cause: text})
 		if a.barrier != nil {
 			a.barrier.Tell("a snapshot that it is still reading (" + text + ")")
@@ -81,7 +81,7 @@ func (a *agent) stageSnapshot(ctx context.Context) error {
 	case ctx.Err() != nil && exit.Refusal(err) == nil:
 		return a.interrupted(context.Cause(ctx))
 	case meanwhile(err):
-		if err := a.changed(); err != nil {
+		if err = a.changed(); err != nil {
 			return err
 		}
 		return a.restart()
@@ -90,7 +90,7 @@ func (a *agent) stageSnapshot(ctx context.Context) error {
 	default:
 		return err
 	}
-	if err := a.suits(staged); err != nil {
+	if err = a.suits(staged); err != nil {
 		return err
 	}
 	a.staged = staged
@@ -170,30 +170,29 @@ func age(d time.Duration) string {
 // progressEvery is how often the progress of a long read is told.
 const progressEvery = 500 * time.Millisecond
 
-// pace is how fast something is read.
-type pace struct {
+// Pace is how fast something is read.
+type Pace struct {
 	began, told time.Time
 	last        string
 }
 
-func (p *pace) due(read int64) bool {
-	if now := time.Now(); now.Sub(p.told) >= progressEvery || read == 0 {
-		p.told = now
-		return true
-	}
-	return false
-}
+// NewPace begins now.
+func NewPace() *Pace { return &Pace{began: time.Now()} }
 
-// words: 120 of 1250 MB, 85 MB/s, 13s left.
-func (p *pace) words(read, size int64) string {
+// Words says how far it is: "120 of 1250 MB, 85 MB/s, 13s left". due is set twice a
+// second. A size of -1 is not known.
+func (p *Pace) Words(read, size int64) (text string, due bool) {
+	now := time.Now()
+	if now.Sub(p.told) < progressEvery {
+		return p.last, false
+	}
+	p.told = now
 	const mb = 1e6
 	rate := float64(read) / max(time.Since(p.began).Seconds(), 1e-3)
-	switch {
-	case size > 0 && rate > 0:
+	p.last = fmt.Sprintf("%.0f MB, %.0f MB/s", float64(read)/mb, rate/mb)
+	if size > 0 && rate > 0 {
 		left := time.Duration(float64(size-read) / rate * float64(time.Second)).Round(time.Second)
 		p.last = fmt.Sprintf("%.0f of %.0f MB, %.0f MB/s, %s left", float64(read)/mb, float64(size)/mb, rate/mb, left)
-	default:
-		p.last = fmt.Sprintf("%.0f MB, %.0f MB/s", float64(read)/mb, rate/mb)
 	}
-	return p.last
+	return p.last, true
 }

@@ -120,7 +120,7 @@ func (w *web) Read(p []byte) (int, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		_ = w.body.Close() //nolint:errcheck // it is broken
-		if err := w.again(fmt.Errorf("%s broke off after %d of %d bytes: %w", w.Name, w.read, w.size, err)); err != nil {
+		if err = w.again(fmt.Errorf("%s broke off after %d of %d bytes: %w", w.Name, w.read, w.size, err)); err != nil {
 			return 0, err
 		}
 	}

@@ -294,19 +294,19 @@ func SkipScan(f *os.File) error {
 		return err
 	}
 	for _, off := range []int64{0, p.pageSize} {
-		m, err := readMeta(f, size, off)
-		if err != nil || m.txid != p.txid || m.pages != p.pages {
+		m, merr := readMeta(f, size, off)
+		if merr != nil || m.txid != p.txid || m.pages != p.pages {
 			continue
 		}
 		order := binary.NativeEndian
 		page := make([]byte, p.pageSize)
 		order.PutUint64(page, p.pages)
 		order.PutUint16(page[8:], flagFreelist)
-		if _, err := f.WriteAt(page, int64(p.pages)*p.pageSize); err != nil { //nolint:gosec // below the file's size
+		if _, err = f.WriteAt(page, int64(p.pages)*p.pageSize); err != nil { //nolint:gosec // below the file's size
 			return err
 		}
 		meta := make([]byte, metaSize)
-		if _, err := f.ReadAt(meta, off+pageHeader); err != nil {
+		if _, err = f.ReadAt(meta, off+pageHeader); err != nil {
 			return err
 		}
 		order.PutUint64(meta[32:], p.pages)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -119,7 +120,7 @@ func (c *copier) put(b []byte) error {
 }
 
 func (c *copier) end(unchecked bool) (Sum, error) {
-	s := Sum{File: fmt.Sprintf("%x", c.file.Sum(nil))}
+	s := Sum{File: hex.EncodeToString(c.file.Sum(nil))}
 	switch {
 	case c.read == 0:
 		return s, unusable("it is empty")
@@ -133,14 +134,14 @@ func (c *copier) end(unchecked bool) (Sum, error) {
 	case c.read%sector != digestSize:
 		return s, unusable("it is %d bytes long, which is no whole number of pages, with or without a digest: it was cut off", c.read)
 	default:
-		want := fmt.Sprintf("%x", c.tail)
-		got := fmt.Sprintf("%x", c.database.Sum(nil))
+		want := hex.EncodeToString(c.tail)
+		got := hex.EncodeToString(c.database.Sum(nil))
 		s.Verified = want == got
 		if !s.Verified && !unchecked {
 			return s, unusable("its digest is wrong: at its end it says SHA-256 %s, its %d bytes have %s", want, c.written, got)
 		}
 	}
-	s.Size, s.SHA256 = c.written, fmt.Sprintf("%x", c.database.Sum(nil))
+	s.Size, s.SHA256 = c.written, hex.EncodeToString(c.database.Sum(nil))
 	return s, nil
 }
 
