@@ -32,7 +32,7 @@ func (l *Lab) CoreDNS(h *Host, zone *Zone, extra ...string) *Proc {
 // of it go on as they do.
 func (l *Lab) UpdateCoreDNS(h *Host, zone *Zone) {
 	l.t.Helper()
-	h.Write("zone", zone.file(2))
+	h.Write("zone", zone.file(int(time.Now().UnixMilli()/100%(1<<31)))) // each change has a later serial
 }
 
 // Dnsmasq serves the zone on a host.
