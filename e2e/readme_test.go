@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"github.com/etcdinit/etcdinit/e2e/internal/lab"
 )
 
@@ -93,9 +95,12 @@ func TestReadme(t *testing.T) {
 	})
 	const get = "etcdctl get --print-value-only greeting"
 	start := "exec " + r.block("start") // the shell becomes it, so that a signal reaches it
-	procs := map[*lab.Host]*lab.Proc{}
+	running := map[*lab.Host][]*lab.Proc{}
+	launch := func(h *lab.Host, line string) {
+		running[h] = append(running[h], h.Start("sh", "-ec", line))
+	}
 	for _, h := range c.hosts {
-		procs[h] = h.Start("sh", "-ec", start)
+		launch(h, start)
 	}
 	healthy := func(n int) {
 		t.Helper()
@@ -116,7 +121,7 @@ func TestReadme(t *testing.T) {
 	c.hosts = all
 	c.zone = c.records()
 	c.UpdateCoreDNS(c.dns, c.zone)
-	all[3].Start("sh", "-ec", "exec "+r.span("etcdinit exec --size 4 --if-running=join"))
+	launch(all[3], "exec "+r.span("etcdinit exec --size 4 --if-running=join"))
 	c.Eventually("the fourth machine votes", 60*time.Second, func() error {
 		list := all[0].Run("sh", "-ec", "etcdctl member list").Stdout
 		if strings.Count(list, ", false\n") != 4 || !strings.Contains(list, "etcd-4") {
@@ -126,7 +131,7 @@ func TestReadme(t *testing.T) {
 	})
 
 	// A disk dies: 42 and four commands.
-	procs[all[1]].Kill()
+	running[all[1]][0].Kill()
 	all[1].Wipe("machine/lib/etcd")
 	lost := all[1].Run("sh", "-ec", strings.Replace(start, "--size 3", "--size 4", 1))
 	if lost.Status != 42 || strings.Count(lost.Stderr, `"until `)+strings.Count(lost.Stderr, "until etcdctl") < 2 {
@@ -134,15 +139,42 @@ func TestReadme(t *testing.T) {
 	}
 
 	// Leave: the file that etcdinit writes is all that stock etcd needs.
-	procs[all[2]].Stop()
+	running[all[2]][0].Stop()
 	all[2].MustRun("sh", "-ec", strings.Replace(r.span("etcdinit init --config-file"), "--size 3", "--size 4", 1))
-	all[2].Start("sh", "-ec", "exec etcd --config-file /etc/etcd/plain.yaml")
+	launch(all[2], "exec etcd --config-file /etc/etcd/plain.yaml")
 	c.Eventually("etcd without etcdinit", 30*time.Second, func() error {
 		if got := all[2].Run("sh", "-ec", get); got.Stdout != "hello\n" {
 			return errors.New(got.Stderr)
 		}
 		return nil
 	})
+
+	// Every disk is lost; the snapshot brings the keys back.
+	all[0].MustRun("sh", "-ec", "etcdctl snapshot save /var/lib/snapshot.db")
+	c.hosts = all[:3]
+	c.zone = c.records()
+	c.UpdateCoreDNS(c.dns, c.zone)
+	c.Eventually("three records", 30*time.Second, func() error {
+		if got := c.Lookup(c.dns, "_etcd-server._tcp.example.org.", dns.TypeSRV); strings.Contains(got, "etcd-4") {
+			return errors.New(got)
+		}
+		return nil
+	})
+	snapshot := all[0].Read("machine/lib/snapshot.db")
+	c.Each(all, func(h *lab.Host) {
+		for _, p := range running[h] {
+			p.Kill()
+		}
+		h.Wipe("machine/lib/etcd")
+		h.Write("machine/lib/snapshot.db", snapshot)
+	})
+	for _, h := range c.hosts {
+		launch(h, "exec "+r.span("etcdinit exec --size 3 --restore-snapshot"))
+	}
+	healthy(3)
+	if got := all[1].MustRun("sh", "-ec", get); got != "hello\n" {
+		t.Errorf("after the restore, the second machine reads %q", got)
+	}
 
 	for _, m := range regexp.MustCompile(`(?m)^<!-- run: (\S+) -->$`).FindAllStringSubmatch(r.text, -1) {
 		if !r.known[m[1]] {

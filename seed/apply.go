@@ -284,7 +284,8 @@ func (a *apply) stageDB() (err error) {
 			return err
 		}
 	}
-	return stage.Private(func() error { return a.content.db(a.data.Path(dbFile)) })
+	id := raftlog.Identity{Member: a.MemberID, Cluster: a.ClusterID}
+	return stage.Private(func() error { return a.content.data(a.data.Path(snapDir), id) })
 }
 
 func (a *apply) stageWAL() (err error) {

@@ -1,6 +1,8 @@
 package seed
 
 import (
+	"path/filepath"
+
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 
 	"github.com/etcdinit/etcdinit/seed/internal/membersdb"
@@ -10,8 +12,9 @@ import (
 // content is what a plan fills a directory with. Apply stages it without knowing
 // which one it is.
 type content interface {
-	// db writes the database to path, which does not exist.
-	db(path string) error
+	// data writes the database into the directory dir, which is empty, and beside it what
+	// tells etcd where the log goes on, unless the log is the whole history.
+	data(dir string, id raftlog.Identity) error
 	// log makes the directory dir and the first segment in it.
 	log(dir string, id raftlog.Identity) error
 	// dbSize is an upper bound of the database's size in bytes.
@@ -26,7 +29,9 @@ type bootstrap struct {
 	self    *membership.Member
 }
 
-func (b bootstrap) db(path string) error { return membersdb.Write(path, b.unpublished()) }
+func (b bootstrap) data(dir string, _ raftlog.Identity) error {
+	return membersdb.Write(filepath.Join(dir, dbName), b.unpublished())
+}
 
 func (b bootstrap) log(dir string, id raftlog.Identity) error {
 	return raftlog.Write(dir, id, b.members)
@@ -53,7 +58,9 @@ func (b bootstrap) unpublished() []*membership.Member {
 // but who it is. The leader sends all the rest.
 type joiner struct{}
 
-func (joiner) db(path string) error { return membersdb.WriteEmpty(path) }
+func (joiner) data(dir string, _ raftlog.Identity) error {
+	return membersdb.WriteEmpty(filepath.Join(dir, dbName))
+}
 
 func (joiner) log(dir string, id raftlog.Identity) error { return raftlog.WriteEmpty(dir, id) }
 

@@ -70,7 +70,7 @@ func examine(dirs layout) (st *State, fd *found, err error) {
 		return nil, nil, readError(err)
 	}
 	l := fd.listing
-	st.Ignored, st.Leftovers, st.Foreign, st.Withdrawn = l.ignored, l.leftovers, l.foreign, l.withdrawn
+	st.Ignored, st.Leftovers, st.Foreign, st.Withdrawn, st.Staged = l.ignored, l.leftovers, l.foreign, l.withdrawn, l.staged
 	st.Segments, st.DBSize, st.Modified = len(l.segments), l.dbSize, l.modified
 	st.Pending, st.Misplaced = l.pending || len(l.marks) > 0, l.misplaced
 	fd.tokens, err = readTokens(dirs)
@@ -323,11 +323,11 @@ func (l *listing) hint(dirs layout) string {
 // ownHalf: the mark is ours and no etcd has touched the database beside it.
 func (fd *found) ownHalf(dirs layout, st *State) bool {
 	l := fd.listing
-	if !dirs.separate || len(l.snaps) > 0 || len(l.ignored) > 0 || l.memberForeign {
+	if !dirs.separate || len(l.snaps) > 0 && !fd.restores(dirs) || len(l.ignored) > 0 || l.memberForeign {
 		return false
 	}
 	db, err := membersdb.Read(filepath.Join(dirs.data, dbFile), lockWait)
-	if err != nil || !db.Untouched() && !db.Seeded() {
+	if err != nil || !db.Untouched() && !db.Seeded() && (!db.Reborn() || !fd.restores(dirs)) {
 		return false
 	}
 	fd.half = true
@@ -336,6 +336,12 @@ func (fd *found) ownHalf(dirs layout, st *State) bool {
 		return path == filepath.Join(dirs.data, halfFile)
 	}), filepath.Join(dirs.data, memberDir))
 	return true
+}
+
+// restores: the record beside the database is that of a birth with a snapshot's content.
+func (fd *found) restores(dirs layout) bool {
+	rec, err := openRecord(filepath.Join(dirs.data, recordFileName))
+	return err == nil && rec.Restored != nil
 }
 
 // together decides whether a log and a database are halves of one member.

@@ -12,7 +12,8 @@ import (
 const (
 	memberDir   = "member"
 	snapDir     = "member/snap"
-	dbFile      = "member/snap/db"
+	dbName      = "db"
+	dbFile      = "member/snap/" + dbName
 	innerWALDir = "member/wal"
 	// pendingFile is the mark of the first edition; today's has the cluster ID
 	// behind it.

@@ -35,6 +35,7 @@ type listing struct {
 	linked        string     // member/ or a directory in it that is a symbolic link
 
 	ignored, leftovers, foreign []string
+	staged                      []string // the databases of snapshots, see Stage
 }
 
 // list reads the names. A directory that does not exist is empty. What another
@@ -119,6 +120,8 @@ func (l *listing) inData(dirs layout, path string, entry fs.DirEntry) {
 	case name == proxyDir:
 		l.refuse("%s exists: no etcd starts from a data directory with a member and a proxy in it (its v2 proxy is long gone); move %s aside", path, path)
 	case name == "lost+found", name == diskDir: // of the latter, see readToken
+	case keepsSnapshot(path):
+		l.staged = append(l.staged, path)
 	case stage.Ours(path):
 		l.leftovers = append(l.leftovers, path)
 	case dirs.separate && within(path, dirs.wal), dirs.separate && within(resolve(path), resolve(dirs.wal)):

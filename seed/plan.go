@@ -33,6 +33,9 @@ type Plan struct {
 	DiskID DiskID `json:"diskID,omitempty"`
 	Roster Roster `json:"roster,omitempty"`
 
+	// Restored is the snapshot whose content the members are born with; nil for none.
+	Restored *Content `json:"restored,omitempty"`
+
 	kind    string // of the record
 	owner   *Owner
 	dirs    layout
@@ -188,7 +191,12 @@ func clusterID(token string, members []*membership.Member) (types.ID, error) {
 //	member "etcd-1" learner "http://192.0.2.11:2380" "http://192.0.2.21:2380"
 //
 // The members are in ascending order of their IDs, a member's URLs in etcd's own
-// order, strings are quoted as Go quotes them, and every line ends in a newline.
+// order, strings are quoted as Go quotes them, and every line ends in a newline. A plan
+// that restores a snapshot has one line more, which names its database and what is added
+// to its revision:
+//
+//	restore "e3b0c442…" bump 1000000000
+//
 // Client URLs, paths, and whose directory it is have no part in it.
 func (p *Plan) Digest() string {
 	var b strings.Builder
@@ -200,6 +208,9 @@ func (p *Plan) Digest() string {
 			b.WriteString(" " + strconv.Quote(u))
 		}
 		b.WriteString("\n")
+	}
+	if r := p.Restored; r != nil {
+		fmt.Fprintf(&b, "restore %q bump %d\n", r.SHA256, r.Bump)
 	}
 	sum := sha256.Sum256([]byte(b.String()))
 	return hex.EncodeToString(sum[:])
@@ -223,6 +234,9 @@ func (p *Plan) String() string {
 			fmt.Fprintf(&b, "  client %s", strings.Join(m.ClientURLs, ","))
 		}
 		b.WriteString("\n")
+	}
+	if r := p.Restored; r != nil {
+		fmt.Fprintf(&b, "content %s\n", r)
 	}
 	if p.born() {
 		fmt.Fprintf(&b, "disk %s\n", p.DiskID)

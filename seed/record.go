@@ -49,6 +49,7 @@ type Record struct {
 	Token      string
 	PlanDigest string   // not of a join
 	Members    []Member // join only: what the cluster listed, this member among them
+	Restored   *Content // the snapshot that it was born with; nil for none
 }
 
 // recordFile is the record in JSON.
@@ -65,6 +66,7 @@ type recordFile struct {
 	Token      string   `json:"token"`
 	PlanDigest string   `json:"planDigest,omitempty"`
 	Members    []Member `json:"members,omitempty"`
+	Restored   *Content `json:"restored,omitempty"`
 }
 
 // Record is the record that Apply writes.
@@ -77,6 +79,7 @@ func (p *Plan) Record() *Record {
 		MemberID:   p.MemberID,
 		ClusterID:  p.ClusterID,
 		Token:      p.Token,
+		Restored:   p.Restored,
 	}
 	switch p.kind {
 	case RecordJoin:
@@ -93,7 +96,7 @@ func (p *Plan) Record() *Record {
 func (r Record) MarshalJSON() ([]byte, error) {
 	return json.Marshal(recordFile{
 		recordVersion, r.Kind, r.Name, r.PeerURLs, r.ClientURLs, r.MemberID.String(), r.ClusterID.String(),
-		r.DiskID, r.Roster, r.Token, r.PlanDigest, r.Members,
+		r.DiskID, r.Roster, r.Token, r.PlanDigest, r.Members, r.Restored,
 	})
 }
 
@@ -124,7 +127,7 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("clusterID %q is not an ID", f.ClusterID)
 	}
-	got := Record{f.Kind, f.Name, f.PeerURLs, f.ClientURLs, member, cluster, f.DiskID, f.Roster, f.Token, f.PlanDigest, f.Members}
+	got := Record{f.Kind, f.Name, f.PeerURLs, f.ClientURLs, member, cluster, f.DiskID, f.Roster, f.Token, f.PlanDigest, f.Members, f.Restored}
 	if err := got.check(); err != nil {
 		return err
 	}

@@ -97,7 +97,10 @@ type State struct {
 	// was killed; Foreign everything else.
 	Ignored   []string `json:"ignored,omitempty"`
 	Leftovers []string `json:"leftovers,omitempty"`
-	Foreign   []string `json:"foreign,omitempty"`
+	// Staged are the directories in which an earlier run keeps the database of a
+	// snapshot (see Stage).
+	Staged  []string `json:"staged,omitempty"`
+	Foreign []string `json:"foreign,omitempty"`
 
 	Segments int       `json:"segments,omitempty"` // WAL segments
 	DBSize   int64     `json:"dbSize,omitempty"`   // bytes

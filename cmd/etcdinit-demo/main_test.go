@@ -80,7 +80,7 @@ func inReadme(t *testing.T, out string) {
 		t.Fatal(err)
 	}
 	shape := func(s string) string {
-		return regexp.MustCompile(`\b[0-9a-f]{14,16}\b|:\d+`).ReplaceAllString(s, "#")
+		return regexp.MustCompile(`\b[0-9a-f]{10,16}\b *|:\d+`).ReplaceAllString(s, "#")
 	}
 	_, shown, ok := strings.Cut(string(text), "\n```\nCluster ")
 	shown, _, _ = strings.Cut("Cluster "+shown, "```")

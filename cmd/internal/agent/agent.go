@@ -52,6 +52,8 @@ type Config struct {
 	// reaches a host where discovery found it.
 	Admit func(endpoints []string, dial rendezvous.DialFunc) (Cluster, error)
 
+	Restore *Restore // what a birth begins with; nil: nothing
+
 	// Again are the commands that start this run and etcd again, for a refusal's
 	// way out; none where that happens by itself.
 	Again []string
@@ -114,10 +116,12 @@ type Result struct {
 	EnvFile   string        `json:"envFile,omitempty"`
 	ConfigOut string        `json:"configOut,omitempty"`
 	Members   []seed.Member `json:"members,omitempty"`
-	Warnings  []string      `json:"warnings,omitempty"`
-	Spans     []Span        `json:"spans,omitempty"`
-	Handoff   Handoff       `json:"-"`
-	Plan      *seed.Plan    `json:"-"`
+	// Restored is the snapshot that the member was born with.
+	Restored *seed.Content `json:"restored,omitempty"`
+	Warnings []string      `json:"warnings,omitempty"`
+	Spans    []Span        `json:"spans,omitempty"`
+	Handoff  Handoff       `json:"-"`
+	Plan     *seed.Plan    `json:"-"`
 }
 
 // Handoff is etcdconf's, named here for callers that only know the agent.
@@ -164,9 +168,10 @@ type agent struct {
 	released bool                       // this run has removed the mark
 	seeded   bool                       // this run has written the seed
 
-	found   *Found     // discovery's last whole answer with this node in it; nil: none
-	plan    *seed.Plan // of an empty directory: what it would hold; of a pending one: what it holds
-	stored  bool       // plan is the directory's, not discovery's
+	found   *Found       // discovery's last whole answer with this node in it; nil: none
+	plan    *seed.Plan   // of an empty directory: what it would hold; of a pending one: what it holds
+	stored  bool         // plan is the directory's, not discovery's
+	staged  *seed.Staged // the snapshot to be born with; nil: none is here
 	records Records
 	other   error  // RecordsOther: the refusal; RecordsNobody: what discovery said
 	remark  string // for the message of a restart
@@ -298,6 +303,8 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return false, a.probeOwn(ctx)
 	case StepWait:
 		return false, a.wait(ctx, out)
+	case StepStage:
+		return false, a.stageSnapshot(ctx)
 	case StepPrepare:
 		return false, a.hushed(a.prepare)
 	case StepCommit:
@@ -337,7 +344,7 @@ func (a *agent) hushed(step func() error) error {
 // input is what is known, for the decision.
 func (a *agent) input(expired bool) Input {
 	in := Input{
-		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Running: a.cluster.says, Expired: expired, Unmarked: a.unmarked(),
+		Disk: a.disk, Records: a.records, Asked: a.asked, View: a.view, Running: a.cluster.says, Expired: expired, Unmarked: a.unmarked(), Restoring: a.restoring(),
 		Policy: Policy{AskNobody: a.Quorum == QuorumNone, Without: a.Without, Existing: a.Etcd.InitialClusterState == "existing", IfRunning: a.IfRunning},
 	}
 	in.Running.Welcome = a.cluster.welcome

@@ -80,6 +80,8 @@ type Input struct {
 	// Unmarked: the root of the data directory lacks the file that --require-mark
 	// names: the volume may not be there yet.
 	Unmarked bool
+	// Restoring: a birth is to begin with a snapshot, which is not staged here.
+	Restoring bool
 	// Asked: View is of a round that was made since the last step.
 	Asked bool
 	View  rendezvous.View
@@ -101,6 +103,8 @@ const (
 	StepMeet
 	// StepProbe is to ask what answers at this member's own URL.
 	StepProbe
+	// StepStage is to read the snapshot that the members are to be born with.
+	StepStage
 	// StepPrepare is to give the disk its ID.
 	StepPrepare
 	// StepCommit is to write the seed, bound to the roster and marked as pending.
@@ -127,7 +131,7 @@ const (
 )
 
 func (s Step) String() string {
-	return [...]string{"wait", "find", "meet", "probe", "prepare", "commit", "seed alone", "release", "consult", "admit", "set aside", "give up", "revoke", "keep", "refuse"}[s]
+	return [...]string{"wait", "find", "meet", "probe", "stage", "prepare", "commit", "seed alone", "release", "consult", "admit", "set aside", "give up", "revoke", "keep", "refuse"}[s]
 }
 
 // Outcome is what Decide decided.
@@ -173,6 +177,7 @@ const (
 	RuleExisting     Rule = "existing"
 	RulePlan         Rule = "plan not known"
 	RuleNone         Rule = "nobody asked"
+	RuleStageAlone   Rule = "one member, a snapshot to read"
 	RuleAlone        Rule = "one member"
 	RuleWithout      Rule = "without too many"
 	RuleAsk          Rule = "peers not asked"
@@ -182,6 +187,7 @@ const (
 	RuleCopied       Rule = "a copy of my disk was bound"
 	RuleBornWithout  Rule = "born without this disk"
 	RuleShared       Rule = "one disk, two members"
+	RuleStage        Rule = "a snapshot to read"
 	RuleAllAgree     Rule = "all propose one roster"
 	RuleAllThere     Rule = "all are there"
 	RuleWait         Rule = "some are missing"
@@ -358,6 +364,10 @@ func emptyRows() []row {
 			when: both(empty, both(askNobody, not(existing))), step: StepSeedAlone,
 		},
 		{
+			rule: RuleStageAlone, disk: "empty; a snapshot is to be restored, and is not here", peers: "N = 1: nobody can contradict", out: "it is read beside the data",
+			when: both(empty, both(restoring, both(func(in *Input) bool { return in.Members == 1 }, not(existing)))), step: StepStage,
+		},
+		{
 			rule: RuleAlone, disk: "empty", peers: "N = 1: nobody can contradict", out: "seeded, a birth of its own",
 			when: both(empty, both(func(in *Input) bool { return in.Members == 1 }, not(existing))), step: StepSeedAlone,
 		},
@@ -389,6 +399,10 @@ func emptyRows() []row {
 		{
 			rule: RuleShared, disk: "empty, with a disk ID", peers: "two members have one disk ID", out: "a directory that two members share, or a copy",
 			when: both(on(DiskPrepared), shared), step: StepRefuse, status: exit.Config,
+		},
+		{
+			rule: RuleStage, disk: "empty; a snapshot is to be restored, and is not here", peers: "any other: no etcd runs, nobody is released", out: "it is read beside the data; no other member agrees before",
+			when: both(empty, restoring), step: StepStage,
 		},
 		{
 			rule: RuleAllAgree, disk: "empty, with a disk ID", peers: "each other member of my proposal is prepared and proposes the same disks and runs, or is bound to it", out: "seeded and bound to it, pending",
@@ -432,6 +446,8 @@ func either(a, b cond) cond { return func(in *Input) bool { return a(in) || b(in
 func not(c cond) cond { return func(in *Input) bool { return !c(in) } }
 
 func asked(in *Input) bool { return in.Asked }
+
+func restoring(in *Input) bool { return in.Restoring }
 
 func askNobody(in *Input) bool { return in.Policy.AskNobody }
 

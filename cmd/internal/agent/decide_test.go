@@ -293,6 +293,8 @@ func (e *expectation) unbound() (Step, exit.Status, Rule) {
 		return StepFind, 0, RulePlan
 	case in.Policy.AskNobody && !in.Policy.Existing:
 		return StepSeedAlone, 0, RuleNone
+	case in.Members == 1 && !in.Policy.Existing && in.Restoring:
+		return StepStage, 0, RuleStageAlone
 	case in.Members == 1 && !in.Policy.Existing:
 		return StepSeedAlone, 0, RuleAlone
 	case wrong:
@@ -311,6 +313,8 @@ func (e *expectation) unbound() (Step, exit.Status, Rule) {
 		return StepRefuse, 42, RuleBornWithout
 	case hasID && most > 1:
 		return StepRefuse, 20, RuleShared
+	case in.Restoring:
+		return StepStage, 0, RuleStage
 	case hasID && len(v.Roster) > 0 && e.all && e.notAgreed == 0:
 		return StepCommit, 0, RuleAllAgree
 	case !hasID && e.all && e.notThere == 0:
@@ -411,13 +415,14 @@ func (e *expectation) joining() (Step, exit.Status, Rule) {
 
 // product is every input, as one number: digits of different bases.
 type product struct {
-	peers    []rendezvous.PeerView
-	owns     []own
-	policies []policy
-	rosters  []birth.Roster
-	members  []int
-	running  []Running
-	unmarked []bool
+	peers     []rendezvous.PeerView
+	owns      []own
+	policies  []policy
+	rosters   []birth.Roster
+	members   []int
+	running   []Running
+	unmarked  []bool
+	restoring []bool
 }
 
 // wholeProduct is about births.
@@ -425,7 +430,7 @@ func wholeProduct() *product {
 	return &product{
 		peers: peerStates(), owns: owns(), policies: policies(),
 		rosters: []birth.Roster{nil, rosterFrom("da", "db", "dc"), rosterFrom("da", "db", ""), rosterFrom("da", "db", "db")},
-		members: []int{3, 1, 0}, running: []Running{{}}, unmarked: []bool{false},
+		members: []int{3, 1, 0}, running: []Running{{}}, unmarked: []bool{false}, restoring: []bool{false, true},
 	}
 }
 
@@ -440,12 +445,12 @@ func joinProduct() *product {
 	}
 	return &product{
 		peers: few, owns: []own{{rendezvous.Mine, false}, {rendezvous.Double, false}, {rendezvous.Runs, false}}, policies: policies(),
-		rosters: []birth.Roster{nil}, members: []int{3, 1, 0}, running: runnings(), unmarked: []bool{false, false, false, true},
+		rosters: []birth.Roster{nil}, members: []int{3, 1, 0}, running: runnings(), unmarked: []bool{false, false, false, true}, restoring: []bool{false, false, true},
 	}
 }
 
 func (p *product) size() int {
-	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * len(p.running) * len(p.unmarked) * 2 * 2 * 5 * int(DiskDamaged+1)
+	return len(p.peers) * len(p.peers) * len(p.owns) * len(p.policies) * len(p.rosters) * len(p.members) * len(p.running) * len(p.unmarked) * len(p.restoring) * 2 * 2 * 5 * int(DiskDamaged+1)
 }
 
 func (p *product) at(n int) *Input {
@@ -464,6 +469,7 @@ func (p *product) at(n int) *Input {
 	in.Members = p.members[digit(len(p.members))]
 	in.Running = p.running[digit(len(p.running))]
 	in.Unmarked = p.unmarked[digit(len(p.unmarked))]
+	in.Restoring = p.restoring[digit(len(p.restoring))]
 	if in.Members < 3 {
 		in.View.Peers = nil
 	}
@@ -684,7 +690,7 @@ func markdown() string {
 			status = "(goes on as joining)"
 		case StepSetAside:
 			status = "(goes on as empty)"
-		case StepFind, StepMeet, StepProbe, StepConsult:
+		case StepFind, StepMeet, StepProbe, StepStage, StepConsult:
 			status = "(goes on)"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", i+1, r.disk, r.peers, r.out, status)

@@ -16,7 +16,7 @@ func (a *agent) foretell(ctx context.Context, out Outcome) (done bool, err error
 		a.foreseen, a.remark = WouldWait, a.why(out)
 	case StepConsult:
 		return false, a.consult(ctx)
-	case StepPrepare, StepCommit, StepSeedAlone, StepAdmit:
+	case StepStage, StepPrepare, StepCommit, StepSeedAlone, StepAdmit:
 		a.foreseen = WouldSeed
 	case StepRelease, StepKeep:
 		a.foreseen = WouldKeep

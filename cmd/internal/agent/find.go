@@ -88,7 +88,10 @@ func (a *agent) planFor(found Found) (*seed.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan, a.Etcd.CheckInitialCluster(confPeers(plan.Members))
+	if err := a.Etcd.CheckInitialCluster(confPeers(plan.Members)); err != nil {
+		return nil, err
+	}
+	return a.withContent(plan)
 }
 
 // clientPorts refuses a set where a peer's port is the one that this configuration,

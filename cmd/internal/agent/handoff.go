@@ -29,6 +29,12 @@ func (a *agent) result() (*Result, error) {
 	}
 	r := a.outcome()
 	if !a.dry {
+		a.restored()
+		if len(a.state.Staged) > 0 {
+			if _, err := seed.Unstage(a.Etcd.DataDir, a.Etcd.WALDir); err != nil {
+				a.warn("what is left of the snapshot stays: " + err.Error())
+			}
+		}
 		if err := a.handOver(r); err != nil {
 			return r, err
 		}
@@ -60,7 +66,7 @@ func (a *agent) outcome() *Result {
 		return r
 	}
 	if s.Record != nil {
-		r.DiskID = s.Record.DiskID
+		r.DiskID, r.Restored = s.Record.DiskID, s.Record.Restored
 	}
 	r.ClusterID, r.MemberID, r.Name, r.Members = s.ClusterID.String(), s.MemberID.String(), s.Self.Name, s.Members
 	r.Learner = s.Self.IsLearner

@@ -150,7 +150,7 @@ func (a *agent) barrierConfig() rendezvous.Config {
 
 // meetingPlan is the barrier's view of a plan.
 func meetingPlan(plan *seed.Plan) rendezvous.Plan {
-	p := rendezvous.Plan{Digest: plan.Digest(), Self: rendezvous.ID(plan.MemberID.String())}
+	p := rendezvous.Plan{Digest: plan.Digest(), Self: rendezvous.ID(plan.MemberID.String()), Content: contentWords(plan)}
 	for _, m := range plan.Members {
 		p.Members = append(p.Members, rendezvous.Member{ID: rendezvous.ID(m.ID.String()), Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner})
 	}

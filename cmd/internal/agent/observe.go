@@ -176,6 +176,13 @@ func (a *agent) sweep() error {
 	if err != nil {
 		return err
 	}
+	if a.Restore == nil {
+		staged, err := seed.Unstage(a.Etcd.DataDir, a.Etcd.WALDir)
+		if err != nil {
+			return err
+		}
+		removed = append(removed, staged...)
+	}
 	for _, path := range removed {
 		a.Log.Info("removed incomplete staging directory "+path+" from an earlier run", zap.String("path", path))
 	}

@@ -116,6 +116,9 @@ func (a *agent) standing(p *rendezvous.PeerView) string {
 	case rendezvous.Astray:
 		return fmt.Sprintf("%s, the URL of %s, is answered by the agent of member %s (from %s): a load balancer, or a name that leads to another host", url, name, a.memberWords(last), last.Addr)
 	case rendezvous.Differs:
+		if theirs := last.Answer.Content; theirs != a.view.Plan.Content {
+			return name + " restores " + orNothing(theirs) + ", this node " + orNothing(a.view.Plan.Content) + " (" + url + ")"
+		}
 		return name + " plans another cluster (" + string(last.Answer.State) + ", at " + last.Addr + "): " + a.planDiff(last.Answer.Members)
 	case rendezvous.IsWaiting:
 		if a.disk == DiskPending {
@@ -131,6 +134,13 @@ func (a *agent) standing(p *rendezvous.PeerView) string {
 	case rendezvous.Vague, rendezvous.Unstarted, rendezvous.Started, rendezvous.Removed, rendezvous.Mine, rendezvous.Double:
 	}
 	return name + " is " + p.Now.String() + " (" + url + ")"
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "nothing"
+	}
+	return text
 }
 
 // memberWords names the member that an agent says it is.

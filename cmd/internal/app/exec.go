@@ -44,7 +44,7 @@ func (a *app) runExec(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if cfg.EtcdVersion == "" && cfg.IfRunning != agent.Refuse {
+	if cfg.EtcdVersion == "" && (cfg.IfRunning != agent.Refuse || cfg.Restore != nil) {
 		cfg.EtcdVersion = a.etcdVersion(c.Context, path)
 	}
 	cfg.Report = "" // a report that cannot be written does not keep etcd from starting

@@ -25,6 +25,7 @@ const (
 	groupFind = "discovery:"
 	groupSelf = "which peer is this node:"
 	groupSafe = "safety:"
+	groupBack = "restoring a snapshot (only where all members' disks are empty and no etcd runs; it may stay there for ever):"
 	groupOut  = "handoff to etcd:"
 )
 
@@ -69,6 +70,10 @@ func seedFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "replace-after", Value: 5 * time.Minute, Usage: "with --if-running=replace: a disk must be seen as lost for `DURATION`, all others being well", EnvVars: []string{"ETCDINIT_REPLACE_AFTER"}, Category: groupSafe},
 		&cli.StringFlag{Name: "require-mark", Usage: "seed nothing where the root of the data directory has no `FILE` of this name: a volume that is not mounted is no lost disk", EnvVars: []string{"ETCDINIT_REQUIRE_MARK"}, Category: groupSafe},
 		&cli.StringFlag{Name: "etcd-version", Usage: "`VERSION` of the etcd that is going to run here; one that cannot read the running cluster's data does not join (exec asks it itself)", EnvVars: []string{"ETCDINIT_ETCD_VERSION"}, Category: groupSafe},
+		&cli.StringFlag{Name: "restore-snapshot", Usage: "the cluster is born with the content of a snapshot: `FILE`, or an http(s) URL; the same on every node", EnvVars: []string{"ETCDINIT_RESTORE_SNAPSHOT"}, Category: groupBack},
+		&cli.Uint64Flag{Name: "restore-bump-revision", Value: 1_000_000_000, Usage: "add `N` to the snapshot's revision and mark all before as compacted, so that watches of the old cluster end; 0 = leave it", EnvVars: []string{"ETCDINIT_RESTORE_BUMP_REVISION"}, Category: groupBack},
+		&cli.StringFlag{Name: "restore-sha256", Usage: "refuse any other file than the one with this `SHA256` (as sha256sum prints it)", EnvVars: []string{"ETCDINIT_RESTORE_SHA256"}, Category: groupBack},
+		&cli.BoolFlag{Name: "restore-skip-hash-check", Usage: "take a copy of a database, which has no digest at its end, or one with a wrong digest", EnvVars: []string{"ETCDINIT_RESTORE_SKIP_HASH_CHECK"}, Category: groupBack},
 		&cli.StringFlag{Name: "owner", Usage: "`USER[:GROUP]` (names or numbers) of what is written (default: the data directory's owner)", EnvVars: []string{"ETCDINIT_OWNER"}, Category: groupOut},
 		&cli.StringFlag{Name: "env-file", Usage: "write what etcd must be told as a systemd EnvironmentFile", EnvVars: []string{"ETCDINIT_ENV_FILE"}, Category: groupOut},
 		&cli.StringFlag{Name: "config-out", Usage: "write etcd's configuration with the missing keys filled in to `FILE`", EnvVars: []string{"ETCDINIT_CONFIG_OUT"}, Category: groupOut},
@@ -142,7 +147,10 @@ func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error
 	if err = a.check(c, &cfg); err != nil {
 		return cfg, err
 	}
-	err = a.joinConfig(c, &cfg)
+	if err = a.joinConfig(c, &cfg); err != nil {
+		return cfg, err
+	}
+	err = a.restoreConfig(c, &cfg)
 	return cfg, err
 }
 

@@ -140,6 +140,9 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 			row("", seat.Member+" disk "+string(seat.Disk))
 		}
 		row("token", r.Token)
+		if r.Restored != nil {
+			row("born with", r.Restored.String())
+		}
 		if r.PlanDigest != "" {
 			row("plan digest", r.PlanDigest)
 		}
@@ -150,7 +153,7 @@ func (a *app) printState(s *seed.State, asJSON bool) error {
 	for _, l := range []struct {
 		name  string
 		paths []string
-	}{{"ignored", s.Ignored}, {"leftovers", s.Leftovers}, {"foreign", s.Foreign}} {
+	}{{"ignored", s.Ignored}, {"leftovers", s.Leftovers}, {"staged", s.Staged}, {"foreign", s.Foreign}} {
 		if len(l.paths) > 0 {
 			row(l.name, strings.Join(l.paths, " "))
 		}

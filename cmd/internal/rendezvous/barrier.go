@@ -180,6 +180,13 @@ func key(p []Seat) string {
 	return string(text(h.Sum64()))
 }
 
+// Tell changes the words for what this agent's plan begins with.
+func (b *Barrier) Tell(content string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.machine.Plan.Content = content
+}
+
 // Replan takes another plan; only before the disk is bound.
 func (b *Barrier) Replan(p Plan) {
 	b.step(func(m Machine) Machine { return m.Replan(p) })

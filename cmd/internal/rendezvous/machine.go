@@ -39,6 +39,8 @@ type Plan struct {
 	Digest  string
 	Self    ID
 	Members []Member // ascending by ID
+	// Content is what the members are born with, in words; "" for nothing.
+	Content string
 }
 
 // Others returns the members of the plan that are not this agent's.
@@ -594,7 +596,7 @@ func (m Machine) View() View {
 func (m Machine) Answer() Answer {
 	a := Answer{
 		Format: Format, Digest: m.Plan.Digest, MemberID: m.Plan.Self, Nonce: m.Nonce, State: m.State,
-		Disk: m.Disk, Proposal: m.proposal(), Without: m.Without, Withdrawn: m.Withdrawn, Members: m.Plan.Members,
+		Disk: m.Disk, Proposal: m.proposal(), Without: m.Without, Withdrawn: m.Withdrawn, Members: m.Plan.Members, Content: m.Plan.Content,
 	}
 	if m.bound() {
 		a.ClusterID, a.Roster = m.ClusterID, m.Roster

@@ -47,6 +47,9 @@ type Answer struct {
 	// released under them, and never will be.
 	Withdrawn []ID     `json:"withdrawn,omitempty"`
 	Members   []Member `json:"members"` // the plan, only to show a difference
+	// Content is what the sender's members are born with, in words: it is part of the
+	// digest, and only to show a difference.
+	Content string `json:"content,omitempty"`
 }
 
 // formatError: the answer is an agent's, of a format this version does not know.
@@ -113,7 +116,7 @@ func (a Answer) check() error {
 			return errors.New("answer with a withdrawn cluster that has no ID")
 		}
 	}
-	texts := append([]string{a.Digest, a.Nonce}, a.Without...)
+	texts := append([]string{a.Digest, a.Nonce, a.Content}, a.Without...)
 	for _, m := range a.Members {
 		if !m.ID.valid() || len(m.PeerURLs) > maxMembers {
 			return errors.New("answer with a member that has no ID")

@@ -280,6 +280,81 @@ func (p *pageFile) freePages() ([]uint64, error) {
 	return ids, nil
 }
 
+// SkipScan gives the database in f an empty freelist page at its end, so that bbolt need
+// not walk every page to find the free ones when it opens it for writing: etcd saves
+// none. What is free is only not used again by the next transaction; etcd looks for the
+// free pages itself when it starts.
+func SkipScan(f *os.File) error {
+	size, err := statSize(f)
+	if err != nil {
+		return err
+	}
+	p, err := openPages(f, size)
+	if err != nil || p.freelist != noFreelist {
+		return err
+	}
+	for _, off := range []int64{0, p.pageSize} {
+		m, merr := readMeta(f, size, off)
+		if merr != nil || m.txid != p.txid || m.pages != p.pages {
+			continue
+		}
+		order := binary.NativeEndian
+		page := make([]byte, p.pageSize)
+		order.PutUint64(page, p.pages)
+		order.PutUint16(page[8:], flagFreelist)
+		if _, err = f.WriteAt(page, int64(p.pages)*p.pageSize); err != nil { //nolint:gosec // below the file's size
+			return err
+		}
+		meta := make([]byte, metaSize)
+		if _, err = f.ReadAt(meta, off+pageHeader); err != nil {
+			return err
+		}
+		order.PutUint64(meta[32:], p.pages)
+		order.PutUint64(meta[40:], p.pages+1)
+		sum := fnv.New64a()
+		_, _ = sum.Write(meta[:56]) // a hash never fails
+		order.PutUint64(meta[56:], sum.Sum64())
+		_, err = f.WriteAt(meta, off+pageHeader)
+		return err
+	}
+	return errors.New("no meta page to change")
+}
+
+// Unskipped reads the first size bytes of a database as they were before SkipScan.
+func Unskipped(f *os.File, size int64) (io.Reader, error) {
+	all := func() io.Reader { return io.NewSectionReader(f, 0, size) }
+	now, err := statSize(f)
+	if err != nil {
+		return nil, err
+	}
+	p, err := openPages(f, now)
+	if err != nil {
+		return nil, err
+	}
+	if p.freelist == noFreelist || p.freelist+1 != p.pages {
+		return all(), nil
+	}
+	for _, off := range []int64{0, p.pageSize} {
+		m, err := readMeta(f, now, off)
+		if err != nil || m.txid != p.txid || m.pages != p.pages {
+			continue
+		}
+		order := binary.NativeEndian
+		meta := make([]byte, metaSize)
+		if _, err := f.ReadAt(meta, off+pageHeader); err != nil {
+			return nil, err
+		}
+		order.PutUint64(meta[32:], noFreelist)
+		order.PutUint64(meta[40:], p.pages-1)
+		sum := fnv.New64a()
+		_, _ = sum.Write(meta[:56]) // a hash never fails
+		order.PutUint64(meta[56:], sum.Sum64())
+		at := off + pageHeader
+		return io.MultiReader(io.NewSectionReader(f, 0, at), bytes.NewReader(meta), io.NewSectionReader(f, at+metaSize, size-at-metaSize)), nil
+	}
+	return all(), nil
+}
+
 func statSize(f *os.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

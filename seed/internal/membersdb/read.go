@@ -30,7 +30,15 @@ type Contents struct {
 	StorageVersion  string // "" before etcd 3.6 has set it
 	Members         []*membership.Member
 	Removed         []types.ID
-	HasKeys         bool // the key bucket holds something
+	HasKeys         bool   // the key bucket holds something
+	ClusterVersion  string // of the cluster that wrote it; "" where none is there
+	Revision        int64  // the latest; 1 where there are no keys
+	Keys            int64  // entries of the key bucket, old revisions too; of Count only
+}
+
+// Reborn reports whether the database is what Rewrite makes, as far as it can be seen.
+func (c *Contents) Reborn() bool {
+	return len(c.Removed) == 0 && c.Term == 1 && len(c.Members) > 0 && c.ConsistentIndex == uint64(len(c.Members))
 }
 
 // Seeded reports whether the database is what Write makes, as far as it can be seen.
@@ -188,7 +196,85 @@ func (p *pageFile) contents() (*Contents, error) {
 		return nil, fmt.Errorf("bucket %q: %w", schema.Key.Name(), err)
 	}
 	c.HasKeys = pg.count > 0
+	if c.Revision, err = p.lastRevision(pg, 0); err != nil {
+		c.Revision = 0 // it is only shown; Check finds the damage
+	}
+	err = nil
+	if value, ok := buckets[string(schema.Cluster.Name())]; ok {
+		err = p.eachInBucket(value, func(el element) error {
+			if string(el.key) == string(schema.ClusterClusterVersionKeyName) {
+				c.ClusterVersion = string(el.value)
+			}
+			return nil
+		})
+	}
+	return c, err
+}
+
+// lastRevision follows the last entry of each page below pg to the last key.
+func (p *pageFile) lastRevision(pg *page, depth int) (int64, error) {
+	switch {
+	case depth > maxDepth:
+		return 0, fmt.Errorf("page %d: deeper than %d levels", pg.id, maxDepth)
+	case pg.count == 0:
+		return 1, nil
+	case pg.flags != flagLeaf && pg.flags != flagBranch:
+		return 0, fmt.Errorf("page %d: neither branch nor leaf (flags %#x)", pg.id, pg.flags)
+	}
+	el, err := pg.element(pg.count - 1)
+	switch {
+	case err != nil:
+		return 0, err
+	case pg.flags == flagBranch:
+		next, err := p.page(el.child)
+		if err != nil {
+			return 0, err
+		}
+		return p.lastRevision(next, depth+1)
+	case len(el.key) < 8:
+		return 0, fmt.Errorf("page %d: the last key is %d bytes, no revision", pg.id, len(el.key))
+	}
+	return int64(binary.BigEndian.Uint64(el.key)), nil //nolint:gosec // etcd's own revisions are signed
+}
+
+// Count is Read that also walks the key bucket.
+func Count(path string, wait time.Duration) (*Contents, error) {
+	f, size, err := open(path, wait)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // opened for reading
+	c, err := count(f, size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	return c, nil
+}
+
+func count(f *os.File, size int64) (*Contents, error) {
+	p, err := openPages(f, size)
+	if err != nil {
+		return nil, err
+	}
+	c, err := p.contents()
+	if err != nil {
+		return nil, err
+	}
+	c.Size = size
+	var keys []byte
+	err = p.each(p.root, 0, func(el element) error {
+		if el.bucket && string(el.key) == string(schema.Key.Name()) {
+			keys = slices.Clone(el.value)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c, p.eachInBucket(keys, func(element) error {
+		c.Keys++
+		return nil
+	})
 }
 
 // eachInBucket calls fn for every entry of the bucket whose entry holds value.

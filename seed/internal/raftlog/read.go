@@ -322,9 +322,20 @@ func (t *track) configuration(e *raftpb.Entry) {
 }
 
 func (t *track) pristine() bool {
-	return !t.other && len(t.bootstrap) > 0 && len(t.snapshots) == 1 && t.snapshots[0].GetIndex() == 0 &&
+	return !t.other && len(t.bootstrap) > 0 && t.begins() &&
 		t.states == 1 && t.state.GetTerm() == 1 && t.state.GetVote() == 0 &&
 		t.state.GetCommit() == t.entries && t.last == t.entries
+}
+
+// begins: the log has the empty snapshot at its head, and what WriteBehind adds.
+func (t *track) begins() bool {
+	switch len(t.snapshots) {
+	case 1:
+		return t.snapshots[0].GetIndex() == 0
+	case 2:
+		return t.snapshots[0].GetIndex() == 0 && t.snapshots[1].GetIndex() == t.entries && t.snapshots[1].GetTerm() == 1
+	}
+	return false
 }
 
 func (t *track) bare() bool {

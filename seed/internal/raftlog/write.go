@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.etcd.io/etcd/server/v3/storage/wal/walpb"
 	"go.etcd.io/raft/v3/raftpb"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
@@ -41,6 +42,38 @@ func Write(dir string, id Identity, members []*membership.Member) error {
 	}
 	state := &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(uint64(len(members)))}
 	return create(dir, id, func(w *wal.WAL) error { return w.Save(state, entries) })
+}
+
+// WriteBehind is Write with the record of a snapshot behind the configuration changes:
+// what the members begin with is a database, and whoever joins later must be sent it.
+// Without that record the leader's log seems to begin at nothing, and a joiner gets the
+// log alone.
+func WriteBehind(dir string, id Identity, members []*membership.Member) error {
+	entries, err := bootstrapEntries(members)
+	if err != nil {
+		return err
+	}
+	n := uint64(len(members))
+	state := &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(0)), Commit: new(n)}
+	return create(dir, id, func(w *wal.WAL) error {
+		if err := w.Save(state, entries); err != nil {
+			return err
+		}
+		return w.SaveSnapshot(&walpb.Snapshot{Index: new(n), Term: new(uint64(1)), ConfState: Conf(members)})
+	})
+}
+
+// Conf is the configuration that a list of members stands for.
+func Conf(members []*membership.Member) *raftpb.ConfState {
+	conf := &raftpb.ConfState{}
+	for _, m := range members {
+		if m.IsLearner {
+			conf.Learners = append(conf.Learners, uint64(m.ID))
+		} else {
+			conf.Voters = append(conf.Voters, uint64(m.ID))
+		}
+	}
+	return conf
 }
 
 // WriteEmpty makes the directory dir, which must not exist, and in it the one
