@@ -306,18 +306,35 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// Every command of the README is run by a stage, word for word.
-func TestReadmeCommandsAreStages(t *testing.T) {
-	stages, commands := read(t, ".ci/stages"), 0
-	for _, block := range regexp.MustCompile("(?s)\n```sh\n(.*?\n)```").FindAllStringSubmatch(read(t, "README.md"), -1) {
-		for command := range strings.Lines(block[1]) {
-			commands++
-			if !strings.Contains(stages, "\n\t"+command) {
-				t.Errorf("no stage runs what the README says: %s", command)
-			}
-		}
+// README.md is for the first ten minutes: it is short, and each of its commands is run
+// by a stage, word for word. A block says where: "stages" in .ci/stages, a folder in that
+// folder's README.md, whose own test runs it, anything else in e2e/readme_test.go.
+func TestReadmeCommandsAreRun(t *testing.T) {
+	readme, stages, e2e := read(t, "README.md"), read(t, ".ci/stages"), read(t, "e2e/readme_test.go")
+	if lines := strings.Count(readme, "\n"); lines > 110 {
+		t.Errorf("README.md has %d lines, want 110 at most: the rest belongs to docs/", lines)
 	}
-	if commands < 2 {
-		t.Errorf("the README has %d commands", commands)
+	blocks := regexp.MustCompile("(?s)\n([^\n]*)\n```sh\n(.*?\n)```").FindAllStringSubmatch(readme, -1)
+	if len(blocks) < 5 {
+		t.Errorf("README.md has %d blocks of commands", len(blocks))
+	}
+	for _, block := range blocks {
+		name, commands := strings.TrimSuffix(strings.TrimPrefix(block[1], "<!-- run: "), " -->"), block[2]
+		switch {
+		case name == block[1]:
+			t.Errorf("a block of README.md does not say where it is run:\n%s", commands)
+		case name == "stages":
+			for command := range strings.Lines(commands) {
+				if !strings.Contains(stages, "\n\t"+command) {
+					t.Errorf("no stage runs what README.md says: %s", command)
+				}
+			}
+		case strings.HasPrefix(name, "deploy/"):
+			if !strings.Contains(read(t, name+"/README.md"), "\n```sh\n"+commands+"```") {
+				t.Errorf("%s/README.md does not have these commands of README.md:\n%s", name, commands)
+			}
+		case !strings.Contains(e2e, `r.block("`+name+`")`):
+			t.Errorf("e2e/readme_test.go does not run the block %s of README.md", name)
+		}
 	}
 }

@@ -161,7 +161,13 @@ func TestFlagsAndVariablesExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check("../README.md")
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range append(pages, "../README.md") {
+		check(page)
+	}
 	if checked < 20 {
 		t.Errorf("only %d flags and variables found in %d files: the search is broken", checked, files)
 	}

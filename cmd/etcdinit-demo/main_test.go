@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -56,6 +59,9 @@ func TestDemo(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, out.String())
 				}
 			}
+			if members == 3 {
+				inReadme(t, out.String())
+			}
 			// Once an agent, and again only where one waits for more than a second.
 			var asked int
 			_, text, _ := strings.Cut(out.String(), "The agents asked DNS ")
@@ -63,6 +69,28 @@ func TestDemo(t *testing.T) {
 				t.Errorf("%d questions for the members, %v in\n%s", asked, err, out.String())
 			}
 		})
+	}
+}
+
+// inReadme: what README.md shows of the demo is what it prints, IDs and ports aside.
+func inReadme(t *testing.T, out string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := func(s string) string {
+		return regexp.MustCompile(`\b[0-9a-f]{10,16}\b *|:\d+`).ReplaceAllString(s, "#")
+	}
+	_, shown, ok := strings.Cut(string(text), "\n```\nCluster ")
+	shown, _, _ = strings.Cut("Cluster "+shown, "```")
+	if lines := strings.Count(shown, "\n"); !ok || lines != 5 {
+		t.Errorf("README.md shows %d lines of the demo, want 5", lines)
+	}
+	for line := range strings.Lines(shown) {
+		if !strings.Contains(shape(out), shape(line)) {
+			t.Errorf("README.md shows %q, which the demo does not print:\n%s", line, out)
+		}
 	}
 }
 

@@ -82,6 +82,10 @@ want 'the label licenses' "$(inspect '{{index .Config.Labels "org.opencontainers
 run() { docker run --rm --read-only --network none --cap-drop ALL --security-opt no-new-privileges -v "$work/data:/data" "$image" "$@"; }
 run version >"$work/version" || fail "version exits with $?"
 grep -qF $version "$work/version" || fail "version does not say $version: $(cat "$work/version")"
+# README.md's command, word for word; the image is here under the name that it gives.
+command=$(grep -o '`docker run [^`]*`' README.md | tr -d '`')
+docker tag "$image" "$(grep -o 'ghcr.io[^ ]*' <<<"$command")"
+bash -euc "$command" | grep -qF $version || fail "README.md's command does not show the version: $command"
 chown 65532:65532 "$work/data"
 init=(init --data-dir /data/etcd --discovery 'static:?peer=a=http://127.0.0.1:2380' --initial-cluster-token image
 	--listen-peer-urls http://127.0.0.1:2380 --listen-client-urls http://127.0.0.1:2379 --bootstrap-quorum none --env-file /data/etcd.env)

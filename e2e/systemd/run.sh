@@ -234,16 +234,6 @@ two_rows
 healthy debian
 lose_disk etcd
 step "a lost disk is refused with 42"
-# The drop-in of the main README, from nothing; etcd's own settings are where Debian has them.
-every sh -c "systemctl stop etcd; systemctl reset-failed etcd; rm -rf /var/lib/etcd/default /etc/systemd/system/etcd.service.d
-printf 'ETCD_%s\n' LISTEN_PEER_URLS=http://0.0.0.0:2380 LISTEN_CLIENT_URLS=http://0.0.0.0:2379 INITIAL_CLUSTER_TOKEN=readme.example.org >>/etc/default/etcd" 2>/dev/null
-dropin=$(awk '$0 == "```ini" { on = 1; next } on && $0 == "```" { exit } on' README.md)
-file=$(sed -n '1s/^# //p' <<<"$dropin")
-for n in "${machines[@]}"; do install -D -m 0644 /dev/stdin "$dir/$n/tree$file" <<<"$dropin"; done
-every sh -c 'systemctl daemon-reload && systemctl restart etcd' || { on 11 systemctl status etcd --no-pager --full >&2; fail "etcd does not start with the drop-in of README.md"; }
-put readme
-healthy readme
-step "healthy with the drop-in of the main README"
 every systemctl poweroff 2>/dev/null || true
 for n in "${machines[@]}"; do wait "${booted[$n]}" || true; unset "booted[$n]"; done
 
@@ -255,6 +245,8 @@ for n in "${machines[@]}"; do
 	mkdir -p "$dir/$n/tree/srv/etcdinit/dist/packages"
 	cp "$dir"/source/dist/packages/*.deb "$dir/$n/tree/srv/etcdinit/dist/packages/"
 done
+# README.md has the same command, in the folder of the file.
+grep -qF "\`$(block $packages deb | sed 's|dist/packages/||')\`" README.md || fail "README.md installs the package by another command than $packages"
 every sh -c "$(block $packages deb)" >"$dir/dpkg" 2>&1 || { cat "$dir/dpkg" >&2; fail "the .deb does not install"; }
 [ "$(on 21 stat -c %U:%G:%a /var/lib/etcd)" = etcd:etcd:700 ] || fail "the .deb made no directory of etcd's"
 on 21 etcdinit version | grep -qF v1.0.0 || fail "the .deb brings another version: $(on 21 etcdinit version)"

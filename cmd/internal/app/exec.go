@@ -25,7 +25,7 @@ flags and file are read from the command behind --, so nothing is said twice.
 --report=/dev/termination-log gets refusals only: why etcd ends is etcd's to say.
 
    etcdinit exec --size 3 -- etcd --config-file /etc/etcd/etcd.yaml
-   etcdinit exec --size 3 --discovery-srv example.org -- etcd --data-dir /var/lib/etcd`,
+   etcdinit exec --size 3 --discovery-srv example.org -- etcd --data-dir /var/lib/etcd --listen-peer-urls http://0.0.0.0:2380 --listen-client-urls http://0.0.0.0:2379`,
 		Flags:  slices.Concat(etcdFlags(), discoveryFlags(), seedFlags()),
 		Action: a.runExec,
 	}

@@ -28,7 +28,7 @@ line and an exit status of its own; nothing that was there is ever deleted.
    etcdinit init --config-file /etc/etcd/etcd.yaml --size 3 --dry-run
 
    # systemd, ExecStartPre: etcd.service reads EnvironmentFile=-/run/etcdinit/env
-   etcdinit init --discovery-srv example.org --size 3 --env-file /run/etcdinit/env
+   etcdinit init --discovery-srv example.org --size 3 --env-file /run/etcdinit/env --data-dir /var/lib/etcd --listen-peer-urls http://0.0.0.0:2380 --listen-client-urls http://0.0.0.0:2379
 
 With --if-running=join or replace, and where somebody has added this node as a
 learner, a running cluster is asked on its client ports: with the certificates of

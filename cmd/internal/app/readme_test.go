@@ -16,27 +16,27 @@ const (
 	flagsEnd   = "<!-- end of flags -->"
 )
 
-// TestReadmeFlags holds the README's table of flags against the commands.
+// TestReadmeFlags holds the table of flags in docs/flags.md against the commands.
 func TestReadmeFlags(t *testing.T) {
-	const path = "../../../README.md"
+	const path = "../../../docs/flags.md"
 	readme, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, rest, ok := bytes.Cut(readme, []byte(flagsBegin))
 	if !ok {
-		t.Fatalf("README.md has no line %q", flagsBegin)
+		t.Fatalf("docs/flags.md has no line %q", flagsBegin)
 	}
 	got, after, ok := bytes.Cut(rest, []byte(flagsEnd))
 	if !ok {
-		t.Fatalf("README.md has no line %q", flagsEnd)
+		t.Fatalf("docs/flags.md has no line %q", flagsEnd)
 	}
 	want := readmeTable(t)
 	if string(got) == want {
 		return
 	}
 	if os.Getenv("UPDATE_README") == "" {
-		t.Errorf("README.md does not list the flags as they are; mend it with UPDATE_README=1\ngot:\n%s\nwant:\n%s", got, want)
+		t.Errorf("docs/flags.md does not list the flags as they are; update it with UPDATE_README=1\ngot:\n%s\nwant:\n%s", got, want)
 		return
 	}
 	updated := bytes.Join([][]byte{before, []byte(flagsBegin), []byte(want), []byte(flagsEnd), after}, nil)

@@ -59,9 +59,9 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestReadmeStatuses holds the README's table against the statuses.
-func TestReadmeStatuses(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
+// TestDocumentedStatuses holds the table in docs/exit-statuses.md against the statuses.
+func TestDocumentedStatuses(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/exit-statuses.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestReadmeStatuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	inTable := map[int]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(string(readme), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(string(page), -1) {
 		n, err := strconv.Atoi(m[1])
 		if err != nil {
 			t.Fatal(err)
@@ -83,11 +83,11 @@ func TestReadmeStatuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !inTable[n] {
-			t.Errorf("README's table of exit statuses lacks %d", n)
+			t.Errorf("docs/exit-statuses.md lacks %d", n)
 		}
 		delete(inTable, n)
 	}
 	for n := range inTable {
-		t.Errorf("README's table has %d, which nothing ends in", n)
+		t.Errorf("docs/exit-statuses.md has %d, which nothing ends in", n)
 	}
 }

@@ -36,6 +36,8 @@ type Host struct {
 	mu    sync.Mutex
 	addrs []netip.Addr
 	env   map[string]string
+
+	updates int // of the zone that it serves
 }
 
 // Addrs are the host's addresses, IPv4 first.

@@ -32,7 +32,11 @@ func (l *Lab) CoreDNS(h *Host, zone *Zone, extra ...string) *Proc {
 // of it go on as they do.
 func (l *Lab) UpdateCoreDNS(h *Host, zone *Zone) {
 	l.t.Helper()
-	h.Write("zone", zone.file(int(time.Now().UnixMilli()/100%(1<<31)))) // each change has a later serial
+	h.mu.Lock()
+	h.updates++
+	serial := 1 + h.updates
+	h.mu.Unlock()
+	h.Write("zone", zone.file(serial))
 }
 
 // Dnsmasq serves the zone on a host.
