@@ -341,6 +341,10 @@ func TestComponents(t *testing.T) {
 				if has := strings.Contains(env, "ETCDINIT_SELF_NAME") && strings.Contains(env, "srv://example.org"); has != (e.Name() == "loadbalancer") || !strings.Contains(env, "ETCDINIT_SIZE") {
 					t.Errorf("the variables in %s: %s", where, env)
 				}
+				sidecar := strings.Contains(fmt.Sprint(get(spec, "initContainers")), "--stay")
+				if want := e.Name() == "heal" && more == ""; sidecar != want || !strings.Contains(env, "ETCDINIT_IF_RUNNING") {
+					t.Errorf("a sidecar that promotes: %v, want %v; the variables: %s", sidecar, want, env)
+				}
 				if c["data-dir"] != "/var/lib/etcd/data" || c["quota-backend-bytes"] != 2147483648 {
 					t.Errorf("the configuration is not whole: %v", c)
 				}
