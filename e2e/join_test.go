@@ -207,3 +207,43 @@ func TestNotReached(t *testing.T) {
 	c.Healthy(c.hosts...)
 	c.works()
 }
+
+// TestDeadLearner: somebody added a learner whose machine never comes. It keeps every
+// other node out, until it has been silent for --replace-after; one that answers is left
+// alone.
+func TestDeadLearner(t *testing.T) {
+	for _, version := range []string{"3.5", "3.7"} {
+		t.Run(version, func(t *testing.T) {
+			c := newCluster(t, shape{size: 5, family: "4"})
+			all := c.hosts
+			c.hosts, c.shape.size = all[:3], 3
+			c.zone = c.records()
+			c.CoreDNS(c.dns, c.zone)
+			c.init()
+			c.start(version)
+			c.hosts, c.shape.size = all, 5
+			c.zone = c.records()
+			c.UpdateCoreDNS(c.dns, c.zone)
+			time.Sleep(5 * time.Second) // etcd changes no members of a cluster that is younger
+			all[0].Etcdctl("member", "add", "m5", "--learner", "--peer-urls", "http://m5.example.org:2380")
+			var dead uint64
+			for _, m := range list(t, all[0]) {
+				if m.IsLearner {
+					dead = m.ID
+				}
+			}
+			res := all[3].Run(etcdinit, c.joinArgs("join", "--replace-after", "1h", "--timeout", "6s")...)
+			wantEnd(t, res, 34, "too many learner")
+			res = all[3].Run(etcdinit, c.joinArgs("join", "--replace-after", "3s")...)
+			wantEnd(t, res, 0, "removed a learner that kept this node out", strconv.FormatUint(dead, 16))
+			all[3].Etcd(version, "--config-file", "run.yaml")
+			all[3].MustRun(etcdinit, "promote", "--wait", "--timeout", "30s", "--config-file", "etcd.yaml")
+			c.Healthy(all[:4]...)
+			for _, m := range list(t, all[3]) {
+				if m.ID == dead || m.IsLearner {
+					t.Errorf("%+v is still listed", m)
+				}
+			}
+		})
+	}
+}

@@ -103,6 +103,31 @@ func (a *agent) remove(ctx context.Context, out Outcome) (bool, error) {
 	return true, nil
 }
 
+// clear removes a dead learner that keeps this node out, if a quorum of the voters lists
+// it as this node has seen it.
+func (a *agent) clear(ctx context.Context) error {
+	c := &a.cluster
+	if !a.ready() || bootTime()-c.asked > oldRound { // the process may have slept since
+		c.says.Asked = false
+		return nil
+	}
+	if err := a.reach(); err != nil {
+		return a.notNow(ctx, err)
+	}
+	dead := c.dead
+	c.says.Asked, c.deadSince = false, 0
+	if c.link.Agreed(ctx, dead) <= len(c.list.Voters())/2 {
+		return nil
+	}
+	if err := c.link.Remove(ctx, dead.ID); err != nil {
+		return a.notNow(ctx, err)
+	}
+	c.refused = nil
+	a.Log.Warn("removed a learner that kept this node out of the running cluster: it has answered nowhere, and a learner does not count", zap.String("member_id", dead.ID.String()),
+		zap.String("name", dead.Name), zap.Strings("peer_urls", dead.PeerURLs), zap.Duration("replace_after", a.ReplaceAfter))
+	return nil
+}
+
 // add is tried for a moment where a member was just removed: etcd takes no new one
 // until the change is applied everywhere.
 func (a *agent) add(ctx context.Context) (admit.Member, admit.List, error) {

@@ -317,6 +317,8 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return false, a.consult(ctx)
 	case StepAdmit:
 		return false, a.admit(ctx, out)
+	case StepClear:
+		return false, a.clear(ctx)
 	case StepSetAside:
 		return false, a.setAside()
 	case StepGiveUp:

@@ -67,6 +67,9 @@ type clusterView struct {
 	welcome  bool          // this run has taken up a learner that somebody had added for it
 	replaced types.ID      // the voter that this run has removed
 
+	dead      admit.Member  // a learner that answers nowhere
+	deadSince time.Duration // since boot: when that was first seen; 0: there is none
+
 	lost      types.ID      // whose disk is lost here
 	lostSince time.Duration // since boot: when all conditions were first seen
 	listening time.Duration // since boot: when the proof began
@@ -150,6 +153,7 @@ func (a *agent) consult(ctx context.Context) error {
 	case Absent, NewVoter:
 	}
 	a.tooOld(ctx)
+	a.inTheWay(ctx)
 	if err := c.refused; err != nil { // what the last attempt met holds until it passes
 		c.refused = nil
 		return a.hindered(err)
@@ -357,6 +361,42 @@ func (a *agent) notDead(ctx context.Context) string {
 		}
 	}
 	return ""
+}
+
+// inTheWay looks for a learner that keeps this node out, and whether it is dead: it
+// answers at none of its client URLs, and nothing, no agent either, at its peer URL.
+// It must be of the records: another one is a person's to remove.
+func (a *agent) inTheWay(ctx context.Context) {
+	c := &a.cluster
+	blocked := admit.ReasonOf(c.refused) == admit.LearnerLimit && c.refused != nil || c.says.Mine == OldVoter && a.IfRunning == Replace
+	var dead *admit.Member
+	for i := range c.list.Members {
+		if m := &c.list.Members[i]; m.IsLearner && m.ID != c.mine.ID && a.silent(ctx, m) {
+			dead = m
+		}
+	}
+	now := bootTime()
+	switch {
+	case dead == nil:
+		c.dead, c.deadSince = admit.Member{}, 0
+	case dead.ID != c.dead.ID || c.deadSince == 0:
+		c.dead, c.deadSince = *dead, now
+	}
+	c.says.Dead = blocked && dead != nil && now-c.deadSince >= a.ReplaceAfter
+}
+
+// silent: a member of the records answers nowhere.
+func (a *agent) silent(ctx context.Context, m *admit.Member) bool {
+	for i := range a.view.Peers {
+		if p := &a.view.Peers[i]; sameURLs(p.Member.PeerURLs, m.PeerURLs) {
+			if p.Now != rendezvous.Silent || p.Called || p.Heard {
+				return false
+			}
+			_, err := a.cluster.link.StatusOf(ctx, *m)
+			return err != nil
+		}
+	}
+	return false
 }
 
 // unwell says why the cluster's members must not be changed now; "" where they may.

@@ -25,6 +25,11 @@ func (a *agent) etcdctl(peers []rendezvous.PeerView) string {
 			endpoints = append(endpoints, a.clientURLs(hostOf(&peers[i]))...)
 		}
 	}
+	return a.etcdctlAt(endpoints)
+}
+
+// etcdctlAt is the command for some client URLs.
+func (a *agent) etcdctlAt(endpoints []string) string {
 	cmd := "etcdctl --endpoints=" + strings.Join(endpoints, ",")
 	if t := a.Etcd.ClientTLS; t.CertFile != "" {
 		if t.TrustedCAFile != "" {

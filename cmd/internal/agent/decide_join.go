@@ -58,6 +58,9 @@ type Running struct {
 	OnDisk bool
 	// Answers: that member answers somewhere.
 	Answers bool
+	// Dead: a learner of the plan keeps this node out, and has answered nowhere for
+	// --replace-after.
+	Dead bool
 	// Strangers: it lists members that the records do not have.
 	Strangers bool
 	// Old: the etcd here is older than what the cluster stores.
@@ -85,6 +88,7 @@ const (
 	RuleTwin          Rule = "another run has my URL"
 	RuleConsult       Rule = "a cluster runs, not asked"
 	RuleDenied        Rule = "a cluster runs, access denied"
+	RuleDead          Rule = "a dead learner in the way"
 	RuleHindered      Rule = "a cluster runs, not now"
 	RuleSeveral       Rule = "several clusters run"
 	RuleOld           Rule = "etcd too old"
@@ -149,6 +153,10 @@ func runningRows() []row {
 		{
 			rule: RuleDenied, peers: "the cluster wants a user or a certificate", out: "refused as a setting",
 			when: says(func(r *Running) bool { return r.Denied }), step: StepRefuse, status: exit.Config,
+		},
+		{
+			rule: RuleDead, peers: "a learner of the records keeps this node out, which has answered nowhere, at its client URLs and at its peer URL, for `--replace-after`", out: "it never counted: it is removed, and this node tries again",
+			when: both(may(Join, Replace), says(func(r *Running) bool { return r.Dead })), step: StepClear,
 		},
 		{
 			rule: RuleHindered, peers: "the cluster does not answer, has no quorum, or takes nobody in now", out: "wait",

@@ -105,6 +105,9 @@ func runnings() []Running {
 		{Welcome: true},
 		{Asked: true, Welcome: true},
 		{Asked: true, Welcome: true, Mine: OldLearner},
+		{Asked: true, Dead: true},
+		{Asked: true, Dead: true, Hindered: true},
+		{Asked: true, Dead: true, Mine: OldVoter},
 		{Asked: true, Strangers: true},
 		{Asked: true, Old: true},
 		{Asked: true, Strangers: true, Old: true, Mine: OldVoter, Few: true},
@@ -340,6 +343,9 @@ func (e *expectation) running() (Step, exit.Status, Rule) {
 	}
 	if r.Denied {
 		return StepRefuse, 20, RuleDenied
+	}
+	if r.Dead && join {
+		return StepClear, 0, RuleDead
 	}
 	if r.Hindered {
 		return e.wait(34, RuleHindered)
@@ -690,7 +696,7 @@ func markdown() string {
 			status = "(goes on as joining)"
 		case StepSetAside:
 			status = "(goes on as empty)"
-		case StepFind, StepMeet, StepProbe, StepStage, StepConsult:
+		case StepFind, StepMeet, StepProbe, StepStage, StepConsult, StepClear:
 			status = "(goes on)"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", i+1, r.disk, r.peers, r.out, status)

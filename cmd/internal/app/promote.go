@@ -26,16 +26,11 @@ node, any number of times.
 
 Exit statuses: 0 it votes; 34 not yet; 42 it was removed; 45 its data differ: the
 learner was removed, its disk stays as it is.`,
-		Flags: slices.Concat(etcdFlags(), []cli.Flag{
+		Flags: slices.Concat(etcdFlags(), accessFlags("client `URL`s of members, beside those that the data directory knows"), []cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "try until it votes", EnvVars: []string{"ETCDINIT_PROMOTE_WAIT"}},
 			&cli.BoolFlag{Name: "stay", Usage: "wait, and stay after that until a signal comes: for a sidecar"},
 			&cli.BoolFlag{Name: "no-verify", Usage: "do not compare the keys with another member's"},
 			&cli.DurationFlag{Name: "timeout", Usage: "with --wait: give up after `DURATION`; 0 = no limit", Value: 0},
-			&cli.StringSliceFlag{Name: "endpoints", Usage: "client `URL`s of members, beside those that the data directory knows", EnvVars: []string{"ETCDINIT_ENDPOINTS", "ETCDCTL_ENDPOINTS"}},
-			&cli.StringFlag{Name: "cacert", Usage: "the CA `FILE` of the client ports (default: etcd's own)", EnvVars: []string{"ETCDINIT_CACERT"}},
-			&cli.StringFlag{Name: "cert", Usage: "the client certificate `FILE` (default: etcd's own)", EnvVars: []string{"ETCDINIT_CERT"}},
-			&cli.StringFlag{Name: "key", Usage: "its key `FILE`", EnvVars: []string{"ETCDINIT_KEY"}},
-			&cli.StringFlag{Name: "user", Usage: "`NAME:PASSWORD`, where auth is on", EnvVars: []string{"ETCDINIT_USER"}},
 			outputFlag(),
 		}),
 		Action: a.runPromote,
@@ -91,4 +86,15 @@ func (a *app) runPromote(c *cli.Context) error {
 	}
 	<-c.Done()
 	return nil
+}
+
+// accessFlags are how a running cluster is reached, with etcdctl's names.
+func accessFlags(endpoints string) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringSliceFlag{Name: "endpoints", Usage: endpoints, EnvVars: []string{"ETCDINIT_ENDPOINTS", "ETCDCTL_ENDPOINTS"}},
+		&cli.StringFlag{Name: "cacert", Usage: "the CA `FILE` of the client ports (default: etcd's own)", EnvVars: []string{"ETCDINIT_CACERT"}},
+		&cli.StringFlag{Name: "cert", Usage: "the client certificate `FILE` (default: etcd's own)", EnvVars: []string{"ETCDINIT_CERT"}},
+		&cli.StringFlag{Name: "key", Usage: "its key `FILE`", EnvVars: []string{"ETCDINIT_KEY"}},
+		&cli.StringFlag{Name: "user", Usage: "`NAME:PASSWORD`, where auth is on", EnvVars: []string{"ETCDINIT_USER"}},
+	}
 }
