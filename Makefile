@@ -72,6 +72,14 @@ release: ## archives, checksums and bill of materials in dist/
 packages: ## a .deb and an .rpm in dist/packages
 	tools/packages
 
+.PHONY: dist
+dist: ## all that a release has, in dist/
+	tools/release
+	for arch in amd64 arm64; do GOARCH=$$arch tools/packages dist; done
+	tools/chart
+	tools/formulas
+	cd dist && sha256sum -- $$(ls | grep -v SHA256SUMS) >SHA256SUMS
+
 .PHONY: ci
 ci: ## every default check of .ci/run
 	bash .ci/run
