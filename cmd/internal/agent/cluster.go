@@ -464,6 +464,7 @@ func (a *agent) proveURL() {
 	c.says.Localhost = c.says.Localhost && !loopback(a.plan.Self.PeerURLs[0]) // else a cluster on one host
 	c.says.Proved = c.proved > len(voters)/2
 	c.says.Late = bootTime()-c.listening >= callTime
+	c.says.Feed = !a.fed && !a.state.Fed
 }
 
 // tooOld compares the etcd that is going to run here with what the cluster stores.
