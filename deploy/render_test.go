@@ -341,6 +341,10 @@ func TestComponents(t *testing.T) {
 				if has := strings.Contains(env, "ETCDINIT_SELF_NAME") && strings.Contains(env, "srv://example.org"); has != (e.Name() == "loadbalancer") || !strings.Contains(env, "ETCDINIT_SIZE") {
 					t.Errorf("the variables in %s: %s", where, env)
 				}
+				sidecar := strings.Contains(fmt.Sprint(get(spec, "initContainers")), "--stay")
+				if want := e.Name() == "heal" && more == ""; sidecar != want || !strings.Contains(env, "ETCDINIT_IF_RUNNING") {
+					t.Errorf("a sidecar that promotes: %v, want %v; the variables: %s", sidecar, want, env)
+				}
 				if c["data-dir"] != "/var/lib/etcd/data" || c["quota-backend-bytes"] != 2147483648 {
 					t.Errorf("the configuration is not whole: %v", c)
 				}
@@ -466,7 +470,7 @@ func TestChartOptions(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("0123456789abcdef", 4)
 	all := chart(t, "--set", "image.registry=mirror.example.org:5000/etcd,image.digest="+digest+",etcdinit.image.registry=mirror.example.org",
 		"--set", "extraVolumes[0].name=ca,extraVolumes[0].secret.secretName=ca,extraVolumeMounts[0].name=ca,extraVolumeMounts[0].mountPath=/ca",
-		"--set", "networkPolicy.enabled=true,networkPolicy.clients[0].podSelector.matchLabels.app=api,podMonitor.enabled=true,podMonitor.labels.team=db")
+		"--set", "networkPolicy.enabled=true,networkPolicy.clients[0].podSelector.matchLabels.app=api,etcdinit.ifRunning=replace,podMonitor.enabled=true,podMonitor.labels.team=db")
 	spec := get(all["StatefulSet etcd/etcd"], "spec", "template", "spec")
 	policy, monitor := get(all["NetworkPolicy etcd/etcd"], "spec"), all["PodMonitor etcd/etcd"]
 	for what, got := range map[string][2]any{
@@ -474,6 +478,7 @@ func TestChartOptions(t *testing.T) {
 		"etcdinit's image": {get(spec, "initContainers", 0, "image"), "mirror.example.org/etcdinit/etcdinit:v1.0.0"},
 		"spread over":      {get(spec, "topologySpreadConstraints", 0, "topologyKey"), "topology.kubernetes.io/zone"},
 		"the spread is":    {get(spec, "topologySpreadConstraints", 0, "whenUnsatisfiable"), "ScheduleAnyway"},
+		"a lost volume":    {get(all["ConfigMap etcd/etcd"], "data", "if-running"), "replace"},
 		"eviction":         {get(all["PodDisruptionBudget etcd/etcd"], "spec", "unhealthyPodEvictionPolicy"), "AlwaysAllow"},
 		"clients":          {get(policy, "ingress", 1, "from", 0, "podSelector", "matchLabels", "app"), "api"},
 		"metrics for":      {get(policy, "ingress", 2, "from"), nil},

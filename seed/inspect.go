@@ -212,10 +212,10 @@ func recorded(dirs layout, st *State, fd *found) error {
 // joins fills in what the bucket of a joining member cannot say yet: until its etcd
 // has published, it has no entry, or one without a name.
 func (st *State) joins(fd *found) {
-	if st.Record.Kind != RecordJoin {
+	if st.Record.Kind != RecordJoin && st.Record.Kind != RecordRescue {
 		return
 	}
-	st.Pristine = fd.log.Bare && fd.db.Untouched()
+	st.Pristine = fd.log.Bare && fd.db.Untouched() || fd.log.Fed && fd.log.Commit == fd.db.ConsistentIndex
 	if len(st.Members) == 0 {
 		st.Members = slices.Clone(st.Record.Members)
 		st.Self = nil
@@ -228,6 +228,9 @@ func (st *State) joins(fd *found) {
 		}
 		if m.Name == "" {
 			m.Name, m.ClientURLs = self.Name, self.ClientURLs
+		}
+		if st.Record.Kind == RecordRescue && st.Pristine {
+			m.PeerURLs = st.Record.PeerURLs // what the cluster lists is what was wrong
 		}
 		st.Self = m
 		return
@@ -327,7 +330,7 @@ func (fd *found) ownHalf(dirs layout, st *State) bool {
 		return false
 	}
 	db, err := membersdb.Read(filepath.Join(dirs.data, dbFile), lockWait)
-	if err != nil || !db.Untouched() && !db.Seeded() && (!db.Reborn() || !fd.restores(dirs)) {
+	if err != nil || !db.Untouched() && !db.Seeded() && !fd.restores(dirs) {
 		return false
 	}
 	fd.half = true
@@ -338,10 +341,11 @@ func (fd *found) ownHalf(dirs layout, st *State) bool {
 	return true
 }
 
-// restores: the record beside the database is that of a birth with a snapshot's content.
+// restores: the record beside the database is that of a seed whose database came from
+// elsewhere.
 func (fd *found) restores(dirs layout) bool {
 	rec, err := openRecord(filepath.Join(dirs.data, recordFileName))
-	return err == nil && rec.Restored != nil
+	return err == nil && (rec.Restored != nil || rec.Kind == RecordJoin || rec.Kind == RecordRescue)
 }
 
 // together decides whether a log and a database are halves of one member.

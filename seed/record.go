@@ -29,6 +29,9 @@ const (
 	RecordComputed = "computed"
 	// RecordJoin is the kind of a seed for a member that a running cluster has added.
 	RecordJoin = "join"
+	// RecordRescue is the kind of a seed that takes the seat of a member that has never
+	// run, in a cluster without a quorum.
+	RecordRescue = "rescue"
 
 	recordVersion = 1
 	// recordLimit bounds what is read of a record.
@@ -38,7 +41,7 @@ const (
 // Record says how a directory was seeded. It is written with the seed, appears in
 // the same rename, and stays for the life of the directory.
 type Record struct {
-	Kind       string // RecordBirth, RecordComputed or RecordJoin
+	Kind       string // RecordBirth, RecordComputed, RecordJoin or RecordRescue
 	Name       string
 	PeerURLs   []string
 	ClientURLs []string
@@ -82,7 +85,7 @@ func (p *Plan) Record() *Record {
 		Restored:   p.Restored,
 	}
 	switch p.kind {
-	case RecordJoin:
+	case RecordJoin, RecordRescue:
 		r.Members = slices.Clone(p.Members)
 		return r
 	case RecordBirth:
@@ -136,11 +139,11 @@ func (r *Record) UnmarshalJSON(data []byte) error {
 }
 
 func (r *Record) check() error {
-	if r.Kind == RecordComputed || r.Kind == RecordJoin {
+	if r.Kind == RecordComputed || r.Kind == RecordJoin || r.Kind == RecordRescue {
 		if r.DiskID != "" || len(r.Roster) > 0 {
 			return fmt.Errorf("it is of the kind %q, but has a disk ID or a roster", r.Kind)
 		}
-		if r.Kind == RecordJoin && r.self() == nil {
+		if r.Kind != RecordComputed && r.self() == nil {
 			return fmt.Errorf("its members do not have its own, %s", r.MemberID)
 		}
 		return nil

@@ -43,6 +43,8 @@ type Snapshot struct {
 	SHA256 string
 	// Unchecked takes a stream without a digest at its end, or with a wrong one.
 	Unchecked bool
+	// Whole keeps the database byte for byte: it is not rewritten (see Plan.Fed).
+	Whole bool
 	// Progress, where it is not nil, is called with the bytes read and the size.
 	Progress func(read, size int64)
 }
@@ -67,7 +69,10 @@ type Content struct {
 // durable, until Apply makes it a seed or Unstage removes it.
 type Staged struct {
 	Content
-	dir string
+	// Index and Term are those of the last entry that the database has applied.
+	Index, Term uint64
+	dir         string
+	contents    *membersdb.Contents // nil where an earlier run has staged it
 }
 
 // Stage reads a snapshot into a staging directory in the data directory of spec, in one
@@ -166,7 +171,7 @@ func fill(ctx context.Context, dir *stage.Dir, r io.Reader, s Snapshot, size int
 	if err == nil && s.SHA256 != "" && s.SHA256 != sum.File && s.SHA256 != sum.SHA256 {
 		err = invalid("%s is not the snapshot that was asked for: its SHA-256 is %s, not %s", s.Name, sum.File, s.SHA256)
 	}
-	if err == nil {
+	if err == nil && !s.Whole {
 		err = membersdb.SkipScan(db)
 	}
 	if err == nil {
@@ -179,7 +184,7 @@ func fill(ctx context.Context, dir *stage.Dir, r io.Reader, s Snapshot, size int
 	if err != nil {
 		return nil, invalid("%s cannot be restored: the database in it is damaged: %v", s.Name, err)
 	}
-	staged := &Staged{Content: content0(s.Name, modified, sum, contents), dir: dir.Path("")}
+	staged := &Staged{Content: content0(s.Name, modified, sum, contents), dir: dir.Path(""), Index: contents.ConsistentIndex, Term: contents.Term, contents: contents}
 	text, err := json.MarshalIndent(staged.Content, "", "  ")
 	if err != nil {
 		return nil, err
@@ -395,7 +400,7 @@ func (r restored) data(dir string, id raftlog.Identity) error {
 		return err
 	}
 	n := uint64(len(r.members))
-	if err := snapfile.WritePoint(dir, id.Cluster, bareMembers(r.members), n, 1, raftlog.Conf(r.members)); err != nil {
+	if err := snapfile.WritePoint(dir, id.Cluster, bareMembers(r.members), "", n, 1, raftlog.Conf(r.members)); err != nil {
 		return err
 	}
 	return stage.Remove(r.staged.dir)

@@ -241,3 +241,59 @@ func TestHelm(t *testing.T) {
 	readme.run(t, "When it refuses", 0)
 	readme.complete(t)
 }
+
+// TestHeal: a volume is lost, and the member comes back by itself under another ID; then
+// the cluster grows from three to five by one number. A sidecar promotes.
+func TestHeal(t *testing.T) {
+	const ns = "heal"
+	namespace(t, ns)
+	overlay := func(name, components string) string {
+		return kustomization(t, name, `
+namespace: heal
+resources: [../base]
+components: [`+components+`]
+configMapGenerator:
+- name: etcd
+  behavior: merge
+  literals: [replace-after=5s]
+transformers: [../parameters]
+`)
+	}
+	must(t, "kubectl apply -k %s", overlay("heal", "../components/heal"))
+	allReady(t, ns, 3, 3*time.Minute)
+	etcdctl(t, ns, "etcd-0", "put greeting hello")
+	before := members(t, ns, "etcd-0")
+	pause(t, 6*time.Second) // etcd changes no members of a cluster that is younger
+	must(t, "kubectl -n heal delete pvc data-etcd-1 --wait=false && kubectl -n heal delete pod etcd-1")
+	voters := func(through string, want int) error {
+		now := members(t, ns, through)
+		n := 0
+		for _, m := range now.Members {
+			for _, was := range before.Members {
+				if m.Name == "etcd-1" && m.ID == was.ID {
+					return fmt.Errorf("etcd-1 has its old ID")
+				}
+			}
+			if m.Name != "" && !m.IsLearner {
+				n++
+			}
+		}
+		if n != want || len(now.Members) != want {
+			return fmt.Errorf("%d of %d members vote, want %d", n, len(now.Members), want)
+		}
+		return nil
+	}
+	eventually(t, 3*time.Minute, "etcd-1 votes again, with nobody's help", func() error { return voters("etcd-0", 3) })
+	allReady(t, ns, 3, 2*time.Minute)
+	if got := etcdctl(t, ns, "etcd-1", "get greeting --print-value-only"); got != "hello" {
+		t.Errorf("the key is %q on the new volume, want hello", got)
+	}
+
+	before = memberList{}
+	must(t, "kubectl apply -k %s", overlay("healfive", "../components/heal, ../components/members-5"))
+	eventually(t, 6*time.Minute, "five members vote", func() error { return voters("etcd-0", 5) })
+	allReady(t, ns, 5, 3*time.Minute)
+	if got := etcdctl(t, ns, "etcd-4", "get greeting --print-value-only"); got != "hello" {
+		t.Errorf("the key is %q on the fifth member, want hello", got)
+	}
+}

@@ -145,8 +145,9 @@ heal_alone() {
 	on "$n" sh -ec 'mkdir -p /run/systemd/system/etcd.service.d
 printf "[Service]\nEnvironment=ETCDINIT_IF_RUNNING=replace ETCDINIT_REPLACE_AFTER=5s\n" >/run/systemd/system/etcd.service.d/zz.conf
 systemctl daemon-reload; systemctl stop etcd; rm -rf /var/lib/etcd/default'
+	on "$n" sh -ec "$(block $readme promote)" || fail "the README's command for the promotion fails"
 	on "$n" timeout 60 systemctl start etcd || { on "$n" systemctl status etcd --no-pager --full >&2; fail "the lost member does not come back by itself"; }
-	on "$n" timeout 60 etcdinit promote --wait --config-file /etc/etcd/etcd.yaml >"$dir/last" 2>&1 || { cat "$dir/last" >&2; fail "the new member is not promoted"; }
+	until_ok 60 "the new member votes by itself" on "${machines[0]}" sh -ec "$id | grep etcd-3 | grep -q 'false$'"
 	healthy "$1"
 	after=$(on "${machines[0]}" sh -c "$id" | grep etcd-3 | cut -d , -f 1)
 	[ "$before" != "$after" ] || fail "the member is back under its old ID"

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -206,6 +207,28 @@ func (c *Client) List(ctx context.Context) (List, error) {
 		return List{}, failure("list the members", err)
 	}
 	return listOf(resp.Header, resp.Members), nil
+}
+
+// LocalList is what the one endpoint has of the members, whether there is a quorum or
+// not. It may be old.
+func (c *Client) LocalList(ctx context.Context) (List, error) {
+	ctx, cancel := context.WithTimeout(ctx, CallTime)
+	defer cancel()
+	resp, err := c.v3.MemberList(ctx, clientv3.WithSerializable())
+	if err != nil {
+		return List{}, failure("list the members at "+strings.Join(c.endpoints, ","), err)
+	}
+	return listOf(resp.Header, resp.Members), nil
+}
+
+// Snapshot begins to read the database of the one endpoint, with its digest behind it.
+// It needs no quorum. The length is not known.
+func (c *Client) Snapshot(ctx context.Context) (io.ReadCloser, error) {
+	resp, err := c.v3.SnapshotWithVersion(ctx)
+	if err != nil {
+		return nil, failure("read the database at "+strings.Join(c.endpoints, ","), err)
+	}
+	return resp.Snapshot, nil
 }
 
 // Agreed counts the members that list one just as it is given, at the endpoints. A

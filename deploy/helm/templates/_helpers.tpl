@@ -111,3 +111,17 @@ listen-metrics-urls: http://{{ include "etcd.listenHost" . }}:2381
 {{- fail "tls.existingSecret and tls.issuerRef: set one of the two" -}}
 {{- end -}}
 {{- end -}}
+
+{{- /* What an empty member does where its cluster runs, and what a new cluster begins with. */ -}}
+{{- define "etcd.running" -}}
+- name: ETCDINIT_IF_RUNNING
+  valueFrom: {configMapKeyRef: {name: {{ include "etcd.fullname" . }}, key: if-running, optional: true}}
+- name: ETCDINIT_REPLACE_AFTER
+  valueFrom: {configMapKeyRef: {name: {{ include "etcd.fullname" . }}, key: replace-after, optional: true}}
+{{- if not .Values.etcdinit.exec }}
+- name: ETCDINIT_ETCD_VERSION
+  valueFrom: {configMapKeyRef: {name: {{ include "etcd.fullname" . }}, key: etcd-version, optional: true}}
+{{- end }}
+- name: ETCDINIT_RESTORE_SNAPSHOT
+  valueFrom: {configMapKeyRef: {name: {{ include "etcd.fullname" . }}, key: restore-snapshot, optional: true}}
+{{- end -}}

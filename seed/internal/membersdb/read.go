@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.etcd.io/raft/v3/raftpb"
 )
 
 // ErrLocked means that another process, a running etcd as a rule, holds the database.
@@ -31,14 +32,10 @@ type Contents struct {
 	Members         []*membership.Member
 	Removed         []types.ID
 	HasKeys         bool   // the key bucket holds something
+	ConfState       *raftpb.ConfState // as raft saved it; nil where it did not (etcd 3.4)
 	ClusterVersion  string // of the cluster that wrote it; "" where none is there
 	Revision        int64  // the latest; 1 where there are no keys
 	Keys            int64  // entries of the key bucket, old revisions too; of Count only
-}
-
-// Reborn reports whether the database is what Rewrite makes, as far as it can be seen.
-func (c *Contents) Reborn() bool {
-	return len(c.Removed) == 0 && c.Term == 1 && len(c.Members) > 0 && c.ConsistentIndex == uint64(len(c.Members))
 }
 
 // Seeded reports whether the database is what Write makes, as far as it can be seen.
@@ -301,6 +298,11 @@ func (c *Contents) meta(el element) error {
 		c.ConsistentIndex, err = number()
 	case string(schema.MetaTermKeyName):
 		c.Term, err = number()
+	case string(schema.MetaConfStateName):
+		conf := &raftpb.ConfState{}
+		if json.Unmarshal(el.value, conf) == nil { // only a fed seed asks for it
+			c.ConfState = conf
+		}
 	case string(schema.MetaStorageVersionName):
 		c.StorageVersion = string(el.value)
 	}

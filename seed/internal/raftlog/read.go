@@ -33,6 +33,8 @@ type Log struct {
 	// Bare: the log is exactly what WriteEmpty makes: a joiner's, on which no etcd
 	// has accepted anything.
 	Bare bool
+	// Fed: the log is exactly what WriteFrom makes: no etcd has accepted anything on it.
+	Fed bool
 	// Bootstrap holds the members of the log's first configuration changes.
 	Bootstrap []*membership.Member
 	// Whole: every record was read, so that Last and Commit are the log's own.
@@ -194,7 +196,7 @@ func (l *Log) follow(dec wal.Decoder, path string, only bool) error {
 				l.Whole = true
 				t.finish(l)
 				untouched := l.FirstIndex == 0 && errors.Is(err, io.EOF)
-				l.Pristine, l.Bare = untouched && t.pristine(), untouched && t.bare()
+				l.Pristine, l.Bare, l.Fed = untouched && t.pristine(), untouched && t.bare(), untouched && t.fed()
 			}
 			break
 		}
@@ -336,6 +338,11 @@ func (t *track) begins() bool {
 		return t.snapshots[0].GetIndex() == 0 && t.snapshots[1].GetIndex() == t.entries && t.snapshots[1].GetTerm() == 1
 	}
 	return false
+}
+
+func (t *track) fed() bool {
+	return t.entries == 0 && !t.other && t.states == 1 && t.state.GetVote() == 0 && len(t.snapshots) == 2 && t.snapshots[0].GetIndex() == 0 &&
+		t.snapshots[1].GetIndex() == t.state.GetCommit() && t.snapshots[1].GetTerm() == t.state.GetTerm()
 }
 
 func (t *track) bare() bool {

@@ -63,6 +63,17 @@ func WriteBehind(dir string, id Identity, members []*membership.Member) error {
 	})
 }
 
+// WriteFrom makes the log of a member whose database has applied index, of that term: it
+// begins behind that point, and the member has voted for nobody.
+func WriteFrom(dir string, id Identity, index, term uint64, conf *raftpb.ConfState) error {
+	return create(dir, id, func(w *wal.WAL) error {
+		if err := w.Save(&raftpb.HardState{Term: new(term), Vote: new(uint64(0)), Commit: new(index)}, nil); err != nil {
+			return err
+		}
+		return w.SaveSnapshot(&walpb.Snapshot{Index: new(index), Term: new(term), ConfState: conf})
+	})
+}
+
 // Conf is the configuration that a list of members stands for.
 func Conf(members []*membership.Member) *raftpb.ConfState {
 	conf := &raftpb.ConfState{}

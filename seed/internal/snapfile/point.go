@@ -3,6 +3,7 @@ package snapfile
 import (
 	"fmt"
 
+	"github.com/coreos/go-semver/semver"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/snap"
@@ -18,9 +19,9 @@ const (
 )
 
 // WritePoint writes TERM-INDEX.snap into dir: the members at the point where the log
-// goes on. etcd up to 3.6 does not start from a log that begins behind a snapshot
+// goes on, and the cluster's version ("" for none). etcd up to 3.6 does not start from a log that begins behind a snapshot
 // without it, and none sends its database to a joiner without the snapshot.
-func WritePoint(dir string, cluster types.ID, members []*membership.Member, index, term uint64, conf *raftpb.ConfState) (err error) {
+func WritePoint(dir string, cluster types.ID, members []*membership.Member, version string, index, term uint64, conf *raftpb.ConfState) (err error) {
 	// etcd's packages panic on what they do not expect.
 	defer func() {
 		if r := recover(); r != nil {
@@ -28,7 +29,11 @@ func WritePoint(dir string, cluster types.ID, members []*membership.Member, inde
 		}
 	}()
 	store := v2store.New(clusterPrefix, keysPrefix)
-	membership.NewClusterFromMembers(zap.NewNop(), cluster, members).Store(store)
+	cl := membership.NewClusterFromMembers(zap.NewNop(), cluster, members)
+	if v, err := semver.NewVersion(version); err == nil {
+		cl.SetVersion(v, func(*zap.Logger, *semver.Version) {}, membership.ApplyV2storeOnly)
+	}
+	cl.Store(store)
 	data, err := store.SaveNoCopy()
 	if err != nil {
 		return err

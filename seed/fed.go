@@ -1,0 +1,105 @@
+package seed
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.etcd.io/etcd/client/pkg/v3/types"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
+	"github.com/etcdinit/etcdinit/seed/internal/snapfile"
+	"github.com/etcdinit/etcdinit/seed/internal/stage"
+)
+
+// Fed is the plan of a joining member whose database is there already: as another member
+// had it when it had applied Index. Its etcd asks the leader for what came after that,
+// and for nothing else. The database must know the member, and its configuration must be
+// the one that raft had: an image of which that does not hold is an error of kind
+// Invalid. The caller has seen that Term was the source's before and after the read.
+func (p *Plan) Fed(s *Staged) (*Plan, error) {
+	if p.kind != RecordJoin && p.kind != RecordRescue {
+		return nil, invalid("only a member of a running cluster is fed")
+	}
+	c := s.contents
+	if c == nil {
+		return nil, invalid("%s was not read by this run", s.Source)
+	}
+	conf := raftlog.Conf(c.Members)
+	switch {
+	case c.Term == 0 || c.ConsistentIndex == 0:
+		return nil, invalid("the database of %s does not say which entry it has applied", s.Source)
+	case c.ConfState == nil || !sameConf(conf, c.ConfState):
+		return nil, invalid("the members in the database of %s are not those that its raft had", s.Source)
+	case !slices.ContainsFunc(c.Members, func(m *membership.Member) bool { return m.ID == p.MemberID }):
+		return nil, &Error{Kind: Changed, Msg: "the database of " + s.Source + " does not know member " + p.MemberID.String() + " yet"}
+	}
+	b := *p
+	b.content = fed{staged: s, conf: conf}
+	return &b, b.listFiles()
+}
+
+func sameConf(a, b *raftpb.ConfState) bool {
+	same := func(x, y []uint64) bool {
+		return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
+	}
+	return same(a.GetVoters(), b.GetVoters()) && same(a.GetLearners(), b.GetLearners()) && len(b.GetVotersOutgoing()) == 0 && len(b.GetLearnersNext()) == 0
+}
+
+// fed is the content of a member that another one has given its database to.
+type fed struct {
+	staged *Staged
+	conf   *raftpb.ConfState
+}
+
+func (f fed) data(dir string, id raftlog.Identity) error {
+	if err := os.Rename(filepath.Join(f.staged.dir, stagedDB), filepath.Join(dir, dbName)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return &Error{Kind: Changed, Msg: "the database that was staged in " + f.staged.dir + " is gone", Err: err}
+		}
+		return err
+	}
+	c := f.staged.contents
+	if err := snapfile.WritePoint(dir, id.Cluster, c.Members, c.ClusterVersion, c.ConsistentIndex, c.Term, f.conf); err != nil {
+		return err
+	}
+	return stage.Remove(f.staged.dir)
+}
+
+func (f fed) log(dir string, id raftlog.Identity) error {
+	c := f.staged.contents
+	return raftlog.WriteFrom(dir, id, c.ConsistentIndex, c.Term, f.conf)
+}
+
+// dbSize: the database is there already, and is not written to.
+func (f fed) dbSize() int64 { return f.staged.Size + sectorSize }
+
+// sectorSize covers what SkipScan would add.
+const sectorSize = 1 << 16
+
+// NewRescue makes the plan of a directory for a member that was added to a cluster as a
+// voter, and that has never run: it takes that one's seat, so that the cluster has its
+// quorum again. joined.Self has the peer URLs that this node really has, whatever the
+// cluster lists. It is not pending: nobody can be asked.
+func NewRescue(spec Spec, joined Joined) (*Plan, error) {
+	p, err := NewJoiner(spec, joined)
+	if err != nil {
+		return nil, err
+	}
+	p.kind, p.Pending = RecordRescue, false
+	return p, p.listFiles()
+}
+
+// SeatOf is the member of a staged database with this ID, and its cluster's members.
+func (s *Staged) SeatOf(id types.ID) (Member, bool) {
+	for _, m := range s.Members {
+		if m.ID == id {
+			return m, true
+		}
+	}
+	return Member{}, false
+}
