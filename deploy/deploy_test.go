@@ -98,6 +98,16 @@ func uses(text string) []use {
 	return found
 }
 
+// The alerts are what Prometheus reads, and each fires when it should and not otherwise.
+func TestAlertRules(t *testing.T) {
+	promtool := tool(t, "promtool", "none")
+	for _, args := range [][]string{{"check", "rules", "monitoring/etcdinit.rules.yaml"}, {"test", "rules", "monitoring/etcdinit.rules_test.yaml"}} {
+		if out, err := run(promtool, args...); err != nil {
+			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
 func TestUsesFindsFlags(t *testing.T) {
 	tests := []struct {
 		name, text string

@@ -69,7 +69,7 @@ func kustomize(t *testing.T, dir string) map[string]object {
 // chart renders the chart as the release etcd in the namespace etcd.
 func chart(t *testing.T, args ...string) map[string]object {
 	t.Helper()
-	out, err := run(tool(t, "helm", "helm/helm"), append([]string{"template", "etcd", "helm", "--kube-version", kubeVersion, "--namespace", "etcd"}, args...)...)
+	out, err := run(tool(t, "helm", "helm/helm"), append([]string{"template", "etcd", "helm", "--skip-tests", "--kube-version", kubeVersion, "--namespace", "etcd"}, args...)...)
 	if err != nil {
 		t.Fatalf("helm template %v: %v", args, err)
 	}
@@ -469,6 +469,77 @@ func TestNamedMembersAreApart(t *testing.T) {
 	}
 }
 
+// What a chart is expected to have beside the cluster, each by its value.
+func TestChartOptions(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0123456789abcdef", 4)
+	all := chart(t, "--set", "image.registry=mirror.example.org:5000/etcd,image.digest="+digest+",etcdinit.image.registry=mirror.example.org",
+		"--set", "extraVolumes[0].name=ca,extraVolumes[0].secret.secretName=ca,extraVolumeMounts[0].name=ca,extraVolumeMounts[0].mountPath=/ca",
+		"--set", "networkPolicy.enabled=true,networkPolicy.clients[0].podSelector.matchLabels.app=api,etcdinit.ifRunning=replace,podMonitor.enabled=true,podMonitor.labels.team=db")
+	spec := get(all["StatefulSet etcd/etcd"], "spec", "template", "spec")
+	policy, monitor := get(all["NetworkPolicy etcd/etcd"], "spec"), all["PodMonitor etcd/etcd"]
+	for what, got := range map[string][2]any{
+		"etcd's image":     {get(spec, "containers", 0, "image"), "mirror.example.org:5000/etcd/etcd-development/etcd@" + digest},
+		"etcdinit's image": {get(spec, "initContainers", 0, "image"), "mirror.example.org/etcdinit/etcdinit:v1.0.0"},
+		"spread over":      {get(spec, "topologySpreadConstraints", 0, "topologyKey"), "topology.kubernetes.io/zone"},
+		"the spread is":    {get(spec, "topologySpreadConstraints", 0, "whenUnsatisfiable"), "ScheduleAnyway"},
+		"a lost volume":    {get(all["ConfigMap etcd/etcd"], "data", "if-running"), "replace"},
+		"eviction":         {get(all["PodDisruptionBudget etcd/etcd"], "spec", "unhealthyPodEvictionPolicy"), "AlwaysAllow"},
+		"clients":          {get(policy, "ingress", 1, "from", 0, "podSelector", "matchLabels", "app"), "api"},
+		"metrics for":      {get(policy, "ingress", 2, "from"), nil},
+		"the monitor's":    {get(monitor, "metadata", "labels", "team"), "db"},
+		"the monitor asks": {get(monitor, "spec", "podMetricsEndpoints", 0, "port"), "metrics"},
+	} {
+		if got[0] != got[1] {
+			t.Errorf("%s: %v, want %v", what, got[0], got[1])
+		}
+	}
+	for _, kind := range []string{"initContainers", "containers"} {
+		if !strings.Contains(fmt.Sprint(get(spec, kind, 0, "volumeMounts")), "mountPath:/ca name:ca") {
+			t.Errorf("%s do not see the extra volume", kind)
+		}
+	}
+	for name := range chart(t) {
+		if strings.HasPrefix(name, "NetworkPolicy") || strings.HasPrefix(name, "PodMonitor") {
+			t.Errorf("%s is there by default", name)
+		}
+	}
+}
+
+// The notes say how to try it, warn of an even number, and explain 42.
+func TestChartNotes(t *testing.T) {
+	helm := tool(t, "helm", "helm/helm")
+	// helm shows notes only with a cluster; here they are a value of a template.
+	dir := filepath.Join(t.TempDir(), "etcd")
+	if err := os.CopyFS(dir, os.DirFS("helm")); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("helm/templates/NOTES.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrapped := `{{ define "notes" }}` + string(text) + `{{ end }}notes: {{ include "notes" . | quote }}`
+	if err := os.WriteFile(filepath.Join(dir, "templates", "notes.yaml"), []byte(wrapped), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	notes := func(set string) string {
+		t.Helper()
+		out, err := run(helm, "template", "etcd", dir, "--namespace", "etcd", "--kube-version", kubeVersion, "--show-only", "templates/notes.yaml", "--set", set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if text := notes("members=3"); strings.Contains(text, "WARNING") || !strings.Contains(text, "Exit status 42 means") || !strings.Contains(text, "test etcd") {
+		t.Error(text)
+	}
+	if text := notes("members=4"); !strings.Contains(text, "WARNING: 4 members survive no more failures than 3") {
+		t.Error(text)
+	}
+	if text := notes("members=1,tls.enabled=true,tls.existingSecret=mine"); strings.Contains(text, "WARNING") || !strings.Contains(text, "the CA of the Secret mine") {
+		t.Error(text)
+	}
+}
+
 func TestChartLint(t *testing.T) {
 	helm := tool(t, "helm", "helm/helm")
 	for _, args := range [][]string{nil, {"--set", "tls.enabled=true,tls.existingSecret=x"}, {"--set", "hostNetwork=true,members=1"}, {"--set", "etcdinit.exec=true,image.repository=both,tls.enabled=true,tls.existingSecret=x"}} {
@@ -484,13 +555,17 @@ func TestChartValues(t *testing.T) {
 	tests := []struct {
 		name, set, want string
 	}{
-		{"unknown value", "replicaCount=3", "replicaCount"},
+		{"unknown value", "replicas=3", "replicas"},
+		{"the number by another name", "replicaCount=3", "set members instead"},
 		{"no members", "members=0", "members"},
 		{"members are a number", "members=three", "members"},
 		{"dot at the end of the domain", "clusterDomain=cluster.local.", "clusterDomain"},
-		{"a name in the configuration", "config.name=x", "'name'"},
-		{"bootstrap in the configuration", "config.initial-cluster=x", "'initial-cluster'"},
-		{"listen URLs in the configuration", "config.listen-peer-urls=x", "'listen-peer-urls'"},
+		{"a name in the configuration", "config.name=x", "config.name: remove it"},
+		{"bootstrap in the configuration", "config.initial-cluster=x", "config.initial-cluster: remove it"},
+		{"listen URLs in the configuration", "config.listen-peer-urls=x", "config.listen-peer-urls: remove it"},
+		{"TLS in the configuration", "config.peer-transport-security.cert-file=x", "tls.enabled"},
+		{"two sources of certificates", "tls.enabled=true,tls.existingSecret=x,tls.issuerRef.name=y", "one of the two"},
+		{"half a digest", "image.digest=sha256:abc", "digest"},
 		{"TLS with nothing", "tls.enabled=true", "tls.existingSecret"},
 		{"shared volumes", "persistence.accessModes={ReadWriteMany}", "accessModes"},
 		{"family", "ipFamily=v6", "ipFamily"},

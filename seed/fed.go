@@ -93,7 +93,8 @@ func NewRescue(spec Spec, joined Joined) (*Plan, error) {
 		return nil, err
 	}
 	p.kind, p.Pending = RecordRescue, false
-	return p, p.listFiles()
+	err = p.listFiles()
+	return p, err
 }
 
 // SeatOf is the member of a staged database with this ID, and its cluster's members.
@@ -125,7 +126,7 @@ func (p *Plan) Replace(ctx context.Context, log *zap.Logger) (err error) {
 		a.done = true // the directory was there
 		err = errors.Join(err, a.end())
 	}()
-	if err := a.prepare(); err != nil {
+	if err = a.prepare(); err != nil {
 		return a.explain(err)
 	}
 	st, _, err := examine(a.dirs)

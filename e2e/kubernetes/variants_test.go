@@ -217,6 +217,9 @@ func TestHelm(t *testing.T) {
 	if out := readme.run(t, "Two commands", 1); !strings.Contains(out, "hello") {
 		t.Errorf("the key is not there: %s", out)
 	}
+	if out := readme.run(t, "Two commands", 2); !strings.Contains(out, "Succeeded") {
+		t.Errorf("helm test: %s", out)
+	}
 	before := members(t, "etcd", "etcd-0")
 	first := pods(t, "etcd")
 	readme.run(t, "What to change", 0)

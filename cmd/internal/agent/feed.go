@@ -46,11 +46,11 @@ type Giver struct {
 	Status   admit.Status
 }
 
-// NoGiver says why a joining member is not fed; it comes in all the same, and the leader
+// NoGiverError says why a joining member is not fed; it comes in all the same, and the leader
 // sends it everything.
-type NoGiver string
+type NoGiverError string
 
-func (n NoGiver) Error() string { return string(n) }
+func (n NoGiverError) Error() string { return string(n) }
 
 // chooseGiver takes the follower that has applied most, of those that are well and follow
 // one leader; the leader only where nobody else is, and its database is small.
@@ -62,7 +62,7 @@ func chooseGiver(givers []Giver, etcdHere string) (Giver, error) {
 		switch {
 		case len(g.Status.Errors) > 0 || g.Status.IsLearner || g.Status.Leader == 0:
 		case !feedsFrom(g.Status.Version):
-			return Giver{}, NoGiver("etcd " + g.Status.Version + " runs at " + g.Endpoint + ": 3.5.6 is the first that gives a whole image")
+			return Giver{}, NoGiverError("etcd " + g.Status.Version + " runs at " + g.Endpoint + ": 3.5.6 is the first that gives a whole image")
 		case g.Status.Leader == g.ID:
 			leader = g
 		case best == nil || g.Status.Applied > best.Status.Applied:
@@ -70,15 +70,15 @@ func chooseGiver(givers []Giver, etcdHere string) (Giver, error) {
 		}
 	}
 	if minor, known := minorOf(etcdHere); known && minor < 5 {
-		return Giver{}, NoGiver("etcd " + etcdHere + " is going to run here: 3.5 is the first that starts from another member's image")
+		return Giver{}, NoGiverError("etcd " + etcdHere + " is going to run here: 3.5 is the first that starts from another member's image")
 	}
 	switch {
 	case best != nil:
 		return *best, nil
 	case leader == nil:
-		return Giver{}, NoGiver("no member is well enough to give its database")
+		return Giver{}, NoGiverError("no member is well enough to give its database")
 	case leader.Status.DBSize > leaderDB:
-		return Giver{}, NoGiver(fmt.Sprintf("only the leader could give its database of %d MB, and it may as well send it by itself", leader.Status.DBSize/1e6))
+		return Giver{}, NoGiverError(fmt.Sprintf("only the leader could give its database of %d MB, and it may as well send it by itself", leader.Status.DBSize/1e6))
 	}
 	return *leader, nil
 }
@@ -135,7 +135,7 @@ func (a *agent) feed(ctx context.Context) error {
 // takeIn chooses a member and reads its database. It returns once the seed has it.
 func (a *agent) takeIn(ctx context.Context) (Giver, error) {
 	if a.Etcd.WALDir != "" {
-		return Giver{}, NoGiver("with a separate wal-dir a seed cannot be replaced in one step")
+		return Giver{}, NoGiverError("with a separate wal-dir a seed cannot be replaced in one step")
 	}
 	c := &a.cluster
 	var givers []Giver
@@ -157,7 +157,7 @@ func (a *agent) takeIn(ctx context.Context) (Giver, error) {
 	defer func() { _ = link.Close() }() //nolint:errcheck // nothing was changed
 	source, ok := link.(feeder)
 	if !ok {
-		return giver, NoGiver("this client reads no database")
+		return giver, NoGiverError("this client reads no database")
 	}
 	spec := seed.Spec{DataDir: a.Etcd.DataDir, WALDir: a.Etcd.WALDir, Token: a.Etcd.Token(), Owner: a.Owner}
 	r := reader{link: source, giver: giver, spec: spec, log: a.Log, tell: func(w Wait) { a.tellWait(ctx, progressEvery, w) }, over: true}
@@ -224,7 +224,7 @@ func (r *reader) read(ctx context.Context) (*seed.Staged, error) {
 		}
 		if before.Term == after.Term && staged.Term == after.Term {
 			if behind := after.Applied - min(after.Applied, staged.Index); !r.slow && behind > lateTail {
-				return nil, NoGiver(fmt.Sprintf("%d entries came while the database was read: the leader would send it anew", behind))
+				return nil, NoGiverError(fmt.Sprintf("%d entries came while the database was read: the leader would send it anew", behind))
 			}
 			return staged, nil
 		}
@@ -265,7 +265,7 @@ func (r *reader) stage(ctx context.Context, status admit.Status, rate float64) (
 		},
 		Progress: func(read, _ int64) {
 			if n := tail(rate, status.DBSize, read, time.Since(began)); n > maxTail && read >= smallDB {
-				cancel(NoGiver(fmt.Sprintf("some %.0f entries would come while %d MB are read and opened (%.0f a second), and the leader keeps 5000", n, status.DBSize/1e6, rate)))
+				cancel(NoGiverError(fmt.Sprintf("some %.0f entries would come while %d MB are read and opened (%.0f a second), and the leader keeps 5000", n, status.DBSize/1e6, rate)))
 			}
 			if text, due := pace.Words(read, status.DBSize); due && r.tell != nil {
 				r.tell(Wait{For: "the database of a member", Cause: text})

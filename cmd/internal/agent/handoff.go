@@ -297,6 +297,9 @@ func writeInPlace(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
+// WriteOutput makes a file hold data that all may read, whole or not at all.
+func WriteOutput(path string, data []byte) error { return writeFile(path, data, 0o644) }
+
 // WriteReport puts the JSON report where it was asked for. A termination log
 // is a file that is mounted in place, so it is written, not renamed. A new one can be
 // read by all, whatever the umask.

@@ -31,10 +31,13 @@ type Rescue struct {
 
 // Survivor is one member of a cluster without a quorum.
 type Survivor interface {
+	feeder
+	lister
+}
+
+type lister interface {
 	LocalList(ctx context.Context) (admit.List, error)
 	List(ctx context.Context) (admit.List, error)
-	Status(ctx context.Context, endpoint string) (admit.Status, error)
-	Snapshot(ctx context.Context) (io.ReadCloser, error)
 	Close() error
 }
 
@@ -155,7 +158,7 @@ func (cfg *Rescue) ask(ctx context.Context, seat *Seat) (list admit.List, source
 			seat.Started++
 		}
 	}
-	seat.SeatNeeded = seat.Started+1 > seat.Voters/2
+	seat.SeatNeeded = seat.Started >= seat.Voters/2 // and one more
 	return list, source, nil
 }
 

@@ -45,6 +45,7 @@ type app struct {
 	report   string // where the JSON report goes, also that of a failure
 	registry discovery.Registry
 	progress *progress
+	metrics  metrics
 }
 
 // Run runs one command line to its end and returns the exit status.
@@ -78,6 +79,11 @@ func Run(ctx context.Context, args []string, world IO) (status exit.Status) {
 	}
 	a.progress.clear()
 	status = exit.Of(err)
+	reason := ""
+	if e := exit.Refusal(err); e != nil {
+		reason = e.Reason
+	}
+	a.endMetrics(status, reason)
 	if err != nil {
 		a.fail(err, status)
 	}

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/cmd/internal/agent"
+	"github.com/etcdinit/etcdinit/cmd/internal/exit"
 )
 
 func (a *app) execCommand() *cli.Command {
@@ -64,6 +65,8 @@ func (a *app) runExec(c *cli.Context) error {
 	if c.Err() != nil {
 		return context.Cause(c.Context)
 	}
+	a.metrics.result = r
+	a.endMetrics(exit.Done, "")
 	a.promoteBeside(cfg, r, command)
 	return a.become(cfg, r, path, command)
 }

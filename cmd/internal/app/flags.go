@@ -78,6 +78,7 @@ func seedFlags() []cli.Flag {
 		&cli.StringFlag{Name: "env-file", Usage: "write what etcd must be told as a systemd EnvironmentFile", EnvVars: []string{"ETCDINIT_ENV_FILE"}, Category: groupOut},
 		&cli.StringFlag{Name: "config-out", Usage: "write etcd's configuration with the missing keys filled in to `FILE`", EnvVars: []string{"ETCDINIT_CONFIG_OUT"}, Category: groupOut},
 		&cli.BoolFlag{Name: "listen-self", Usage: "narrow listen URLs on 0.0.0.0 or [::] to this member's address", EnvVars: []string{"ETCDINIT_LISTEN_SELF"}, Category: groupOut},
+		&cli.StringFlag{Name: "metrics-file", Usage: "write state, exit status, reason, steps and versions to `FILE` for node_exporter's textfile collector (NAME.prom), at the start and at the end", EnvVars: []string{"ETCDINIT_METRICS_FILE"}, Category: groupOut},
 		&cli.StringFlag{Name: "report", Usage: "write a JSON result of at most 4096 bytes to `FILE`, also of a failure (/dev/termination-log)", EnvVars: []string{"ETCDINIT_REPORT"}, Category: groupOut},
 	}
 }
@@ -127,6 +128,9 @@ func (a *app) etcdConfig(c *cli.Context, command []string) (*etcdconf.Config, er
 // what the agent is told.
 func (a *app) agentConfig(c *cli.Context, command []string) (agent.Config, error) {
 	a.report = c.String("report")
+	if path := c.String("metrics-file"); !c.Bool("dry-run") && !a.isInput(path, c, command) {
+		a.startMetrics(path)
+	}
 	etcd, err := a.etcdConfig(c, command)
 	if err != nil {
 		return agent.Config{}, err
@@ -219,7 +223,7 @@ func (a *app) check(c *cli.Context, cfg *agent.Config) error {
 func outputsApart(c *cli.Context, configFile string) error {
 	type place struct{ flag, path string }
 	places := []place{{"--config-file", configFile}}
-	for _, flag := range []string{"config-out", "env-file", "report"} {
+	for _, flag := range []string{"config-out", "env-file", "report", "metrics-file"} {
 		here := place{"--" + flag, c.String(flag)}
 		for _, p := range places {
 			if here.path != "" && sameFile(here.path, p.path) {
@@ -229,6 +233,20 @@ func outputsApart(c *cli.Context, configFile string) error {
 		places = append(places, here)
 	}
 	return nil
+}
+
+// isInput reports whether a path is a file that the command line reads: etcd's
+// configuration, or a word of etcd's own command.
+func (a *app) isInput(path string, c *cli.Context, command []string) bool {
+	for _, word := range append([]string{c.String("config-file"), a.lookupEnv("ETCD_CONFIG_FILE")}, command...) {
+		if _, value, ok := strings.Cut(word, "="); ok && strings.HasPrefix(word, "-") {
+			word = value
+		}
+		if word != "" && sameFile(path, word) {
+			return true
+		}
+	}
+	return false
 }
 
 func sameFile(a, b string) bool {

@@ -61,6 +61,7 @@ func (a *app) runInit(c *cli.Context) error {
 		return err
 	}
 	a.progress.clear()
+	a.metrics.result = r
 	if unreported := a.writeReport(r); unreported != nil {
 		return fmt.Errorf("%w; all else is done (%s): the next run goes on from there", unreported, r.Message)
 	}
