@@ -340,7 +340,7 @@ func (a *agent) steady(ctx context.Context, since time.Duration) {
 	now := bootTime()
 	c.lostSince = cmp.Or(since, now)
 	c.says.Ripe = now-c.lostSince >= a.ReplaceAfter
-	c.why = fmt.Sprintf("seen for %s of --replace-after %s", (now - c.lostSince).Round(time.Second), a.ReplaceAfter)
+	c.why = fmt.Sprintf("all others are well since %s, which must hold for --replace-after %s", time.Now().Add(c.lostSince-now).UTC().Format(time.TimeOnly), a.ReplaceAfter)
 }
 
 // notDead says why the member with this node's URLs may still run somewhere: every
