@@ -150,5 +150,8 @@ func (p *Plan) Replace(ctx context.Context, log *zap.Logger) (err error) {
 		}
 		return a.explain(err)
 	}
-	return stage.SyncDir(a.dirs.data)
+	if err := stage.SyncDir(a.dirs.data); err != nil {
+		return a.explain(err)
+	}
+	return nil
 }

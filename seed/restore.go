@@ -111,7 +111,7 @@ func Stage(ctx context.Context, spec Spec, s Snapshot, log *zap.Logger) (_ *Stag
 		return nil, a.explain(err)
 	}
 	if err = room(a.dirs, max(size, s.Room)); err != nil {
-		return nil, err
+		return nil, a.explain(err)
 	}
 	dir, err := stage.New(a.dirs.data)
 	if err != nil {

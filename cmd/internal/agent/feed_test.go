@@ -137,7 +137,8 @@ func TestSeatConditions(t *testing.T) {
 		"has run": func(s *Seat) { s.Never = false }, "not enough": func(s *Seat) { s.SeatNeeded = false },
 	} {
 		s := whole
-		if change(&s); holds(s) {
+		change(&s)
+		if holds(s) {
 			t.Errorf("%s: the seat is taken", name)
 		}
 	}
