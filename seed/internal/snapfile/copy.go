@@ -53,7 +53,7 @@ type Sum struct {
 // unless unchecked is set. It needs a few MiB of memory, whatever the size. progress,
 // where it is not nil, is called with the bytes that were read so far.
 func Copy(ctx context.Context, w io.Writer, r io.Reader, unchecked bool, progress func(int64)) (Sum, error) {
-	c := copier{w: w, database: sha256.New(), file: sha256.New()}
+	c := copier{w: w, database: sha256.New()}
 	buf := make([]byte, chunk)
 	for {
 		if ctx.Err() != nil {
@@ -79,7 +79,7 @@ func Copy(ctx context.Context, w io.Writer, r io.Reader, unchecked bool, progres
 
 type copier struct {
 	w              io.Writer
-	database, file hash.Hash
+	database       hash.Hash
 	tail           []byte // the last bytes: they may be the digest
 	read           int64
 	written, asked int64
@@ -93,7 +93,6 @@ func (c *copier) take(b []byte) error {
 		}
 	}
 	c.read += int64(len(b))
-	_, _ = c.file.Write(b) // a hash never fails
 	if len(b) >= digestSize {
 		if err := c.put(c.tail); err != nil {
 			return err
@@ -120,7 +119,7 @@ func (c *copier) put(b []byte) error {
 }
 
 func (c *copier) end(unchecked bool) (Sum, error) {
-	s := Sum{File: hex.EncodeToString(c.file.Sum(nil))}
+	var s Sum
 	switch {
 	case c.read == 0:
 		return s, unusable("it is empty")
@@ -142,6 +141,10 @@ func (c *copier) end(unchecked bool) (Sum, error) {
 		}
 	}
 	s.Size, s.SHA256 = c.written, hex.EncodeToString(c.database.Sum(nil))
+	if c.read > c.written {
+		_, _ = c.database.Write(c.tail) // the file is the database and its digest
+	}
+	s.File = hex.EncodeToString(c.database.Sum(nil))
 	return s, nil
 }
 
