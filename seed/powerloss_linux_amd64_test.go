@@ -112,10 +112,14 @@ func (d *disk) replay(t *testing.T, c *call) {
 	case unix.SYS_UNLINKAT:
 		delete(parent.now, name)
 	case unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2:
-		toParent, toName, _ := d.at(t, c.to)
+		toParent, toName, there := d.at(t, c.to)
 		delete(parent.now, name)
 		toParent.now[toName] = n
 		d.moves = append(d.moves, move{parent, toParent, name, toName, n})
+		if c.nr == unix.SYS_RENAMEAT2 && there != nil { // one that does not replace has exchanged
+			parent.now[name] = there
+			d.moves = append(d.moves, move{toParent, parent, toName, name, there})
+		}
 	case unix.SYS_LINKAT:
 		toParent, toName, _ := d.at(t, c.to)
 		toParent.now[toName] = n
