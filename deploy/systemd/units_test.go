@@ -32,7 +32,9 @@ func TestHardenedAlike(t *testing.T) {
 		if to := slices.Index(rest, ""); to > 0 {
 			rest = rest[:to]
 		}
-		rest = slices.DeleteFunc(slices.Clone(rest), func(line string) bool { return strings.HasPrefix(line, "ReadWritePaths=") || strings.HasPrefix(line, "#") })
+		rest = slices.DeleteFunc(slices.Clone(rest), func(line string) bool {
+			return strings.HasPrefix(line, "ReadWritePaths=") || strings.HasPrefix(line, "#")
+		})
 		if first == nil {
 			first = rest
 		}

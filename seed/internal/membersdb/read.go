@@ -31,11 +31,11 @@ type Contents struct {
 	StorageVersion  string // "" before etcd 3.6 has set it
 	Members         []*membership.Member
 	Removed         []types.ID
-	HasKeys         bool   // the key bucket holds something
+	HasKeys         bool              // the key bucket holds something
 	ConfState       *raftpb.ConfState // as raft saved it; nil where it did not (etcd 3.4)
-	ClusterVersion  string // of the cluster that wrote it; "" where none is there
-	Revision        int64  // the latest; 1 where there are no keys
-	Keys            int64  // entries of the key bucket, old revisions too; of Count only
+	ClusterVersion  string            // of the cluster that wrote it; "" where none is there
+	Revision        int64             // the latest; 1 where there are no keys
+	Keys            int64             // entries of the key bucket, old revisions too; of Count only
 }
 
 // Seeded reports whether the database is what Write makes, as far as it can be seen.
