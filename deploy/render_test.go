@@ -341,7 +341,11 @@ func TestComponents(t *testing.T) {
 				if has := strings.Contains(env, "ETCDINIT_SELF_NAME") && strings.Contains(env, "srv://example.org"); has != (e.Name() == "loadbalancer") || !strings.Contains(env, "ETCDINIT_SIZE") {
 					t.Errorf("the variables in %s: %s", where, env)
 				}
-				sidecar := strings.Contains(fmt.Sprint(get(spec, "initContainers")), "--stay")
+				inits := fmt.Sprint(get(spec, "initContainers"))
+				sidecar := strings.Contains(inits, "--stay")
+				if strings.Count(inits, "ghcr.io/etcdinit/etcdinit") != strings.Count(inits, "ghcr.io/etcdinit/etcdinit:v") {
+					t.Errorf("an image without its version: %s", inits)
+				}
 				if want := e.Name() == "heal" && more == ""; sidecar != want || !strings.Contains(env, "ETCDINIT_IF_RUNNING") {
 					t.Errorf("a sidecar that promotes: %v, want %v; the variables: %s", sidecar, want, env)
 				}

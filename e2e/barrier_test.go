@@ -275,15 +275,17 @@ func (c *cluster) commandsOf(h *lab.Host) []string {
 }
 
 // as runs a command exactly as it was printed, with etcd's and etcdinit's
-// programs in PATH.
-func (c *cluster) as(h *lab.Host, version, command string) {
+// programs in PATH. It returns the process of one that goes on in the background.
+func (c *cluster) as(h *lab.Host, version, command string) *lab.Proc {
 	c.t.Helper()
 	path := "PATH=" + filepath.Dir(c.Tool("etcd-"+version+"/etcd")) + ":" + filepath.Dir(etcdinit) + ":$PATH; "
 	if background, ok := strings.CutSuffix(command, " &"); ok {
-		h.Start("/bin/sh", "-c", path+"exec "+background).WaitLog("serving client traffic insecurely", 20*time.Second)
-		return
+		p := h.Start("/bin/sh", "-c", path+"exec "+background)
+		p.WaitLog("serving client traffic insecurely", 20*time.Second)
+		return p
 	}
 	h.MustRun("/bin/sh", "-c", path+command)
+	return nil
 }
 
 // TestBarrierViews: DNS tells the hosts something else, then the same.

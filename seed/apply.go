@@ -65,6 +65,7 @@ type apply struct {
 	owner *stage.Owner
 	act   string // for messages
 	bare  bool   // no seed is wanted, only a disk ID
+	over  bool   // the pending seed of a joining member is there, and stays until it is replaced
 
 	made   []string // directories that were missing
 	locks  locks
@@ -114,6 +115,9 @@ func (a *apply) prepare() error {
 
 // clear makes room for member/.
 func (a *apply) clear() error {
+	if a.over {
+		return nil
+	}
 	if a.unused == "" {
 		return clearSkeleton(a.dirs)
 	}
@@ -156,10 +160,16 @@ func (a *apply) look() error {
 func (a *apply) refuse(st *State) error {
 	switch st.Kind {
 	case Empty:
+		if a.over {
+			break
+		}
 		return nil
 	case Broken:
 		return damaged(st)
 	case Valid:
+		if a.over && st.joining() {
+			return nil
+		}
 		if !a.bare && !st.Compare(a.Plan).SameMember {
 			return &Error{Kind: Foreign, Msg: fmt.Sprintf("%s holds member %s of cluster %s, not member %s; nothing was changed",
 				st.DataDir, st.MemberID, st.ClusterID, a.MemberID)}

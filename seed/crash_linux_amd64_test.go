@@ -61,6 +61,10 @@ func scenarios() []scenario {
 		{layout: 0, do: stepJoin, sparse: true},
 		{layout: 1, do: stepJoin, sparse: true},
 		{layout: 3, do: stepJoin, sparse: true},
+		{layout: 0, do: stepRestore, sparse: true},
+		{layout: 1, do: stepRestore, sparse: true},
+		{layout: 3, do: stepRestore, sparse: true},
+		{layout: 0, do: stepFeed, sparse: true},
 		{layout: 1, do: stepRelease},
 		{layout: 0, do: stepWithdraw, sparse: true},
 		{layout: 1, do: stepWithdraw, sparse: true},
@@ -119,6 +123,10 @@ func (sc scenario) arrange(t *testing.T) *attempt {
 	root, spec := arrange(t, sc.layout)
 	run := &attempt{helper: helper{Spec: spec, Umask: -1, Do: sc.do}, scenario: sc, root: root}
 	if sc.do == "" || sc.do == stepPrepare {
+		return run
+	}
+	if sc.do == stepRestore || sc.do == stepFeed {
+		snapshotBeside(t, spec, sc.do)
 		return run
 	}
 	if sc.do == stepJoin {
@@ -291,6 +299,23 @@ func (a *attempt) goOn(t *testing.T, before []string) {
 			mustJoin(t, a.Spec)
 		}
 		a.wantSeed(t, seed.RecordJoin, "")
+	case stepRestore:
+		if st.Kind == seed.Empty {
+			mustStagedStep(t, a.Spec, a.Do)
+		}
+		if st = a.wantSeed(t, seed.RecordComputed, ""); st.Record.Restored == nil {
+			t.Errorf("nothing was restored: %+v", st.Record)
+		}
+	case stepFeed:
+		if st.Kind != seed.Valid || st.Record.Kind != seed.RecordJoin {
+			t.Fatalf("neither the seed that was there nor the one in its place: %+v", st)
+		}
+		if !st.Fed {
+			mustStagedStep(t, a.Spec, a.Do)
+		}
+		if st = a.wantSeed(t, seed.RecordJoin, ""); !st.Fed {
+			t.Errorf("not fed: %+v", st)
+		}
 	case stepPrepare:
 		d := mustPrepare(t, a.Spec)
 		if first.DiskID != "" && first.DiskID != d {
@@ -375,7 +400,7 @@ func (a *attempt) done(t *testing.T) {
 		return !stagingName.MatchString(path)
 	})
 	switch a.Do {
-	case "":
+	case "", stepRestore:
 	case stepPrepare:
 		ok = st.Kind == seed.Empty && st.DiskID != ""
 	case stepWithdraw:
@@ -597,7 +622,7 @@ func (a *attempt) failedCleanly(t *testing.T, got traced) {
 	case got.status == 0:
 		a.done(t)
 		return
-	case (a.Do == stepRelease || a.Do == stepWithdraw) && (kind == seed.Busy || kind == seed.Changed || kind == seed.Damaged):
+	case (a.Do == stepRelease || a.Do == stepWithdraw || a.Do == stepFeed) && (kind == seed.Busy || kind == seed.Changed || kind == seed.Damaged):
 		// To look did not end well.
 	case kind != seed.Write:
 		t.Errorf("status %d: %s", got.status, got.stderr)

@@ -1,6 +1,7 @@
 package seed
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.uber.org/zap"
 
 	"github.com/etcdinit/etcdinit/seed/internal/raftlog"
 	"github.com/etcdinit/etcdinit/seed/internal/snapfile"
@@ -91,7 +93,8 @@ func NewRescue(spec Spec, joined Joined) (*Plan, error) {
 		return nil, err
 	}
 	p.kind, p.Pending = RecordRescue, false
-	return p, p.listFiles()
+	err = p.listFiles()
+	return p, err
 }
 
 // SeatOf is the member of a staged database with this ID, and its cluster's members.
@@ -102,4 +105,53 @@ func (s *Staged) SeatOf(id types.ID) (Member, bool) {
 		}
 	}
 	return Member{}, false
+}
+
+// joining: the pending seed of a member that a running cluster has added, on which no
+// etcd has run.
+func (st *State) joining() bool {
+	return st.Kind == Valid && st.Pending && st.Pristine && st.Record != nil && st.Record.Kind == RecordJoin
+}
+
+// Replace puts the plan's directory in the place of the pending seed of the same joining
+// member, in one step: one of the two is there at any moment. A file system that cannot
+// do that, and a separate wal-dir, are errors.ErrUnsupported. After an error the seed that
+// was there stays.
+func (p *Plan) Replace(ctx context.Context, log *zap.Logger) (err error) {
+	if !stage.Supported || p.dirs.separate {
+		return errors.ErrUnsupported
+	}
+	a := &apply{Plan: p, log: log, act: "seeding", over: true}
+	defer func() {
+		a.done = true // the directory was there
+		err = errors.Join(err, a.end())
+	}()
+	if err = a.prepare(); err != nil {
+		return a.explain(err)
+	}
+	st, _, err := examine(a.dirs)
+	if err != nil {
+		return err
+	}
+	if st.MemberID != p.MemberID || st.ClusterID != p.ClusterID {
+		return changed(p.DataDir)
+	}
+	for _, step := range []func() error{a.space, a.stageDB, a.stageWAL, a.finish} {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := step(); err != nil {
+			return a.explain(err)
+		}
+	}
+	if err := stage.Exchange(a.data.Path(memberDir), filepath.Join(a.dirs.data, memberDir)); err != nil {
+		if errors.Is(err, errors.ErrUnsupported) {
+			return err
+		}
+		return a.explain(err)
+	}
+	if err := stage.SyncDir(a.dirs.data); err != nil {
+		return a.explain(err)
+	}
+	return nil
 }

@@ -72,7 +72,7 @@ func TestFedBoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fed.Apply(t.Context(), nop); err != nil {
+	if err = fed.Apply(t.Context(), nop); err != nil {
 		t.Fatal(err)
 	}
 	st, err := seed.Verify(spec.DataDir, "", true)
@@ -132,7 +132,7 @@ func TestRescueBoots(t *testing.T) {
 	if plan, err = plan.Fed(staged); err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Apply(t.Context(), nop); err != nil {
+	if err = plan.Apply(t.Context(), nop); err != nil {
 		t.Fatal(err)
 	}
 	st, err := seed.Verify(spec.DataDir, "", true)

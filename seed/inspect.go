@@ -215,7 +215,8 @@ func (st *State) joins(fd *found) {
 	if st.Record.Kind != RecordJoin && st.Record.Kind != RecordRescue {
 		return
 	}
-	st.Pristine = fd.log.Bare && fd.db.Untouched() || fd.log.Fed && fd.log.Commit == fd.db.ConsistentIndex
+	st.Fed = fd.log.Fed && fd.log.Commit == fd.db.ConsistentIndex
+	st.Pristine = fd.log.Bare && fd.db.Untouched() || st.Fed
 	if len(st.Members) == 0 {
 		st.Members = slices.Clone(st.Record.Members)
 		st.Self = nil

@@ -41,7 +41,9 @@ const (
 	stepConfirm  = "confirm"
 	stepRelease  = "release"
 	stepWithdraw = "withdraw"
-	stepJoin     = "join" // Apply of a plan for a member that a running cluster has added
+	stepJoin     = "join"    // Apply of a plan for a member that a running cluster has added
+	stepRestore  = "restore" // Stage of a snapshot, and Apply of a plan with its content
+	stepFeed     = "feed"    // Stage of another member's database, and its exchange for the joining seed that is there
 )
 
 func (h helper) run(ctx context.Context) error {
@@ -56,6 +58,8 @@ func (h helper) run(ctx context.Context) error {
 			return jerr
 		}
 		return j.Apply(ctx, zap.NewNop())
+	case stepRestore, stepFeed:
+		return stagedStep(ctx, h.Spec, h.Do)
 	case stepPrepare:
 		return seed.Prepare(h.Spec, zap.NewNop())
 	case stepBorn:

@@ -43,6 +43,11 @@ type Snapshot struct {
 	SHA256 string
 	// Unchecked takes a stream without a digest at its end, or with a wrong one.
 	Unchecked bool
+	// Room is how many bytes the database may need, where the stream does not say.
+	Room int64
+	// Over stages beside the pending seed of a joining member (see Plan.Replace); else
+	// the directory must be empty.
+	Over bool
 	// Whole keeps the database byte for byte: it is not rewritten (see Plan.Fed).
 	Whole bool
 	// Progress, where it is not nil, is called with the bytes read and the size.
@@ -85,7 +90,7 @@ func Stage(ctx context.Context, spec Spec, s Snapshot, log *zap.Logger) (_ *Stag
 	if err != nil {
 		return nil, err
 	}
-	a := &apply{Plan: bare(spec, dirs), log: log, act: "staging a snapshot in", bare: true}
+	a := &apply{Plan: bare(spec, dirs), log: log, act: "staging a snapshot in", bare: true, over: s.Over}
 	defer func() {
 		a.done = err == nil // the directories stay with what is staged in them
 		err = errors.Join(err, a.end())
@@ -105,8 +110,8 @@ func Stage(ctx context.Context, spec Spec, s Snapshot, log *zap.Logger) (_ *Stag
 	if err = unstage(a.dirs); err != nil {
 		return nil, a.explain(err)
 	}
-	if err = room(a.dirs, max(size, 0)); err != nil {
-		return nil, err
+	if err = room(a.dirs, max(size, s.Room)); err != nil {
+		return nil, a.explain(err)
 	}
 	dir, err := stage.New(a.dirs.data)
 	if err != nil {

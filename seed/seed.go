@@ -71,6 +71,9 @@ type State struct {
 
 	// Pristine: term 1, vote 0, last index N: no etcd has run on it.
 	Pristine bool `json:"pristine"`
+	// Fed: nothing but what Plan.Fed makes is in the log, so the database came from
+	// another member, and no etcd has run on it.
+	Fed bool `json:"fed,omitempty"`
 	// Pending: the seed is committed but not released. Without a Record it is one
 	// of the first edition.
 	Pending bool `json:"pending"`

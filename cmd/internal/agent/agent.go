@@ -171,6 +171,7 @@ type agent struct {
 	found   *Found       // discovery's last whole answer with this node in it; nil: none
 	plan    *seed.Plan   // of an empty directory: what it would hold; of a pending one: what it holds
 	stored  bool         // plan is the directory's, not discovery's
+	fed     bool         // it was tried to feed this joining member
 	staged  *seed.Staged // the snapshot to be born with; nil: none is here
 	records Records
 	other   error  // RecordsOther: the refusal; RecordsNobody: what discovery said
@@ -317,6 +318,8 @@ func (a *agent) act(ctx context.Context, out Outcome) (done bool, err error) {
 		return false, a.consult(ctx)
 	case StepAdmit:
 		return false, a.admit(ctx, out)
+	case StepFeed:
+		return false, a.feed(ctx)
 	case StepClear:
 		return false, a.clear(ctx)
 	case StepSetAside:

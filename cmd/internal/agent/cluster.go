@@ -340,7 +340,7 @@ func (a *agent) steady(ctx context.Context, since time.Duration) {
 	now := bootTime()
 	c.lostSince = cmp.Or(since, now)
 	c.says.Ripe = now-c.lostSince >= a.ReplaceAfter
-	c.why = fmt.Sprintf("seen for %s of --replace-after %s", (now - c.lostSince).Round(time.Second), a.ReplaceAfter)
+	c.why = fmt.Sprintf("all others are well since %s, which must hold for --replace-after %s", time.Now().Add(c.lostSince-now).UTC().Format(time.TimeOnly), a.ReplaceAfter)
 }
 
 // notDead says why the member with this node's URLs may still run somewhere: every
@@ -464,6 +464,7 @@ func (a *agent) proveURL() {
 	c.says.Localhost = c.says.Localhost && !loopback(a.plan.Self.PeerURLs[0]) // else a cluster on one host
 	c.says.Proved = c.proved > len(voters)/2
 	c.says.Late = bootTime()-c.listening >= callTime
+	c.says.Feed = !a.fed && !a.state.Fed
 }
 
 // tooOld compares the etcd that is going to run here with what the cluster stores.

@@ -118,6 +118,8 @@ const (
 	// StepAdmit is to have this node added as a learner, in place of the member that
 	// has its URLs if there is one, and to write its seed.
 	StepAdmit
+	// StepFeed is to read the database of another member, and to put it into the seed.
+	StepFeed
 	// StepClear is to remove a dead learner that keeps this node out.
 	StepClear
 	// StepSetAside is to move the seed of a learner that is not listed aside.
@@ -133,7 +135,7 @@ const (
 )
 
 func (s Step) String() string {
-	return [...]string{"wait", "find", "meet", "probe", "stage", "prepare", "commit", "seed alone", "release", "consult", "admit", "clear", "set aside", "give up", "revoke", "keep", "refuse"}[s]
+	return [...]string{"wait", "find", "meet", "probe", "stage", "prepare", "commit", "seed alone", "release", "consult", "admit", "feed", "clear", "set aside", "give up", "revoke", "keep", "refuse"}[s]
 }
 
 // Outcome is what Decide decided.

@@ -74,6 +74,9 @@ type Running struct {
 	// Ripe: the loss was seen in two looks, far enough apart, with Steady in each
 	// look from the first to the last.
 	Ripe bool
+	// Feed: the database can come from another member than the leader, and that was not
+	// tried yet.
+	Feed bool
 	// Proved: a quorum of the members reach this very process at my URL.
 	Proved bool
 	// Localhost: the members give localhost as their own peer URL, so a joining etcd
@@ -112,6 +115,7 @@ const (
 	RuleJoinHindered Rule = "joining, not now"
 	RuleJoinStarted  Rule = "joining, somebody ran as me"
 	RuleJoinGone     Rule = "joining, not listed any more"
+	RuleFeed         Rule = "joining, reached, to be fed"
 	RuleProved       Rule = "joining, reached"
 	RuleLocalhost    Rule = "joining, members on localhost"
 	RuleUnreached    Rule = "joining, not reached"
@@ -261,6 +265,10 @@ func joiningRows() []row {
 		{
 			rule: RuleLocalhost, disk: "seeded to join, pending", peers: "members call here that give localhost as their own peer URL", out: "the learner is removed, the seed moved aside",
 			when: says(func(r *Running) bool { return r.Localhost }), step: StepGiveUp, status: exit.Unusable,
+		},
+		{
+			rule: RuleFeed, disk: "seeded to join, pending", peers: "a quorum of them calls here for this very ID, and one of them can give its database", out: "the seed is replaced by one with that database",
+			when: says(func(r *Running) bool { return r.Proved && r.Feed }), step: StepFeed,
 		},
 		{
 			rule: RuleProved, disk: "seeded to join, pending", peers: "a quorum of them calls here for this very ID", out: "released",

@@ -119,6 +119,8 @@ func runnings() []Running {
 		{Asked: true, Mine: OldLearner, Answers: true},
 		{Asked: true, Mine: NewLearner, OnDisk: true, Localhost: true, Proved: true},
 		{Asked: true, Mine: NewLearner, OnDisk: true, Proved: true, Late: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Proved: true, Feed: true},
+		{Asked: true, Mine: NewLearner, OnDisk: true, Feed: true},
 		{Asked: true, Mine: NewLearner, OnDisk: true, Late: true},
 	}
 	for mine := Absent; mine <= OldVoter; mine++ {
@@ -411,6 +413,8 @@ func (e *expectation) joining() (Step, exit.Status, Rule) {
 		return StepRefuse, 42, RuleJoinStarted
 	case r.Localhost:
 		return StepGiveUp, 40, RuleLocalhost
+	case r.Proved && r.Feed:
+		return StepFeed, 0, RuleFeed
 	case r.Proved:
 		return StepRelease, 0, RuleProved
 	case r.Late:
@@ -696,7 +700,7 @@ func markdown() string {
 			status = "(goes on as joining)"
 		case StepSetAside:
 			status = "(goes on as empty)"
-		case StepFind, StepMeet, StepProbe, StepStage, StepConsult, StepClear:
+		case StepFind, StepMeet, StepProbe, StepStage, StepConsult, StepClear, StepFeed:
 			status = "(goes on)"
 		}
 		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s |\n", i+1, r.disk, r.peers, r.out, status)

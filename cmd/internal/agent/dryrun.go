@@ -20,7 +20,7 @@ func (a *agent) foretell(ctx context.Context, out Outcome) (done bool, err error
 		a.foreseen = WouldSeed
 	case StepRelease, StepKeep:
 		a.foreseen = WouldKeep
-	case StepSetAside, StepClear:
+	case StepSetAside, StepClear, StepFeed:
 		a.foreseen = WouldSeed
 	case StepRevoke, StepRefuse, StepGiveUp:
 		return true, a.refusal(ctx, out)

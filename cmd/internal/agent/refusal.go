@@ -83,7 +83,7 @@ func (a *agent) refuse(out Outcome) *exit.Error {
 		return &exit.Error{Reason: "peers-disagree", Msg: fmt.Sprintf("not all %d members agree to start: %s; %s", len(a.plan.Members), a.why(out), a.committed())}
 	case RuleFirstNone, RuleRecords, RuleNobodyProbe, RuleKeep, RuleContradicted, RuleHandOver, RulePendingAsk, RuleAllBound, RuleReleased,
 		RuleUnstarted, RulePlan, RuleNone, RuleStageAlone, RuleAlone, RuleAsk, RuleStage, RuleAllAgree, RuleAllThere,
-		RuleConsult, RuleDead, RuleReplace, RuleLearnerLost, RuleTaken, RuleAdmit, RuleJoinMeet, RuleJoinConsult, RuleJoinGone, RuleProved:
+		RuleConsult, RuleDead, RuleReplace, RuleLearnerLost, RuleTaken, RuleAdmit, RuleJoinMeet, RuleJoinConsult, RuleJoinGone, RuleFeed, RuleProved:
 	}
 	return &exit.Error{Reason: "bug", Msg: fmt.Sprintf("no words for the decision %q", out.Rule)}
 }
@@ -141,7 +141,7 @@ func (a *agent) tooLate(ctx context.Context, step Step) error {
 		what = "read the snapshot"
 	case StepPrepare, StepCommit, StepSeedAlone:
 		what = "write the seed"
-	case StepConsult, StepAdmit, StepClear:
+	case StepConsult, StepAdmit, StepClear, StepFeed:
 		what = "come into the running cluster"
 	case StepWait, StepRelease, StepSetAside, StepGiveUp, StepRevoke, StepKeep, StepRefuse:
 	}

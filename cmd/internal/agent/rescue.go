@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	"go.uber.org/zap"
@@ -32,10 +30,13 @@ type Rescue struct {
 
 // Survivor is one member of a cluster without a quorum.
 type Survivor interface {
+	feeder
+	lister
+}
+
+type lister interface {
 	LocalList(ctx context.Context) (admit.List, error)
 	List(ctx context.Context) (admit.List, error)
-	Status(ctx context.Context, endpoint string) (admit.Status, error)
-	Snapshot(ctx context.Context) (io.ReadCloser, error)
 	Close() error
 }
 
@@ -156,7 +157,7 @@ func (cfg *Rescue) ask(ctx context.Context, seat *Seat) (list admit.List, source
 			seat.Started++
 		}
 	}
-	seat.SeatNeeded = seat.Started+1 > seat.Voters/2
+	seat.SeatNeeded = seat.Started >= seat.Voters/2 // and one more
 	return list, source, nil
 }
 
@@ -176,9 +177,6 @@ func (cfg *Rescue) askOne(ctx context.Context, endpoint string) (list admit.List
 	return list, s, lerr == nil, nil
 }
 
-// feedTries is how often an image is read anew whose term may not be its index's.
-const feedTries = 3
-
 // take reads the source's database and writes the directory.
 func (cfg *Rescue) take(ctx context.Context, spec seed.Spec, plan *seed.Plan, source string) (*seed.Plan, error) {
 	link, err := cfg.Open(source)
@@ -186,7 +184,12 @@ func (cfg *Rescue) take(ctx context.Context, spec seed.Spec, plan *seed.Plan, so
 		return nil, err
 	}
 	defer func() { _ = link.Close() }() //nolint:errcheck // nothing was changed
-	staged, err := feed(ctx, link, source, spec, cfg.Log, cfg.OnWait)
+	status, err := link.Status(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{link: link, giver: Giver{status.MemberID, source, status}, spec: spec, log: cfg.Log, tell: cfg.OnWait, slow: true}
+	staged, err := r.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -199,55 +202,6 @@ func (cfg *Rescue) take(ctx context.Context, spec seed.Spec, plan *seed.Plan, so
 		return nil, errors.Join(err, uerr)
 	}
 	return fed, nil
-}
-
-// feeder is a member whose database is read.
-type feeder interface {
-	Status(ctx context.Context, endpoint string) (admit.Status, error)
-	Snapshot(ctx context.Context) (io.ReadCloser, error)
-}
-
-// feed stages the database of a member. Index and term are two values that etcd stores one
-// after the other: an image may pair a new index with an old term, and a member that starts
-// from it accepts nothing. Terms only rise along the log, so a term that was the member's
-// own before and after the read is the right one.
-func feed(ctx context.Context, link feeder, endpoint string, spec seed.Spec, log *zap.Logger, onWait func(Wait)) (*seed.Staged, error) {
-	var seen string
-	for range feedTries {
-		before, err := link.Status(ctx, endpoint)
-		if err != nil {
-			return nil, err
-		}
-		pace := NewPace()
-		staged, err := seed.Stage(ctx, spec, seed.Snapshot{
-			Name: "the database of " + before.MemberID.String() + " at " + endpoint, Whole: true,
-			Open: func(ctx context.Context) (io.ReadCloser, int64, time.Time, error) {
-				r, err := link.Snapshot(ctx)
-				return r, -1, time.Time{}, err
-			},
-			Progress: func(read, _ int64) {
-				if text, due := pace.Words(read, before.DBSize); due && onWait != nil {
-					onWait(Wait{For: "the database of a member", Cause: text, Next: progressEvery})
-				}
-			},
-		}, log)
-		if err != nil {
-			return nil, err
-		}
-		after, err := link.Status(ctx, endpoint)
-		if err != nil {
-			return nil, err
-		}
-		if before.Term == after.Term && staged.Term == after.Term {
-			return staged, nil
-		}
-		seen = fmt.Sprintf("term %d before, %d in the image, %d after", before.Term, staged.Term, after.Term)
-		log.Info("the image is of a moment in which the leader changed: reading it again", zap.String("seen", seen))
-		if _, err := seed.Unstage(spec.DataDir, spec.WALDir); err != nil {
-			return nil, err
-		}
-	}
-	return nil, &exit.Error{Status: exit.Disagree, Reason: "term-changes", Msg: "the term of " + endpoint + " changed in each of three reads of its database (" + seen + ")"}
 }
 
 // RescueNode fills in who this node is: by discovery, or by etcd's own configuration where

@@ -285,7 +285,7 @@ func (w *world) begin(i int8) error {
 		return w.startEtcd(i)
 	case StepRefuse:
 		w.refuse(h)
-	case StepWait, StepFind, StepProbe, StepStage, StepPrepare, StepCommit, StepSeedAlone, StepRelease, StepRevoke, StepConsult, StepAdmit, StepClear, StepSetAside, StepGiveUp:
+	case StepWait, StepFind, StepProbe, StepStage, StepPrepare, StepCommit, StepSeedAlone, StepRelease, StepRevoke, StepConsult, StepAdmit, StepFeed, StepClear, StepSetAside, StepGiveUp:
 		return fmt.Errorf("host %d: without asking, %v by %q", i, out.Step, out.Rule)
 	}
 	return nil
@@ -503,7 +503,7 @@ func (w *world) decideFor(i int8) error {
 		}
 		h.leaving = true
 	case StepWait:
-	case StepFind, StepMeet, StepProbe, StepStage, StepSeedAlone, StepConsult, StepAdmit, StepClear, StepSetAside, StepGiveUp:
+	case StepFind, StepMeet, StepProbe, StepStage, StepSeedAlone, StepConsult, StepAdmit, StepFeed, StepClear, StepSetAside, StepGiveUp:
 		return fmt.Errorf("host %d: after a round, %v by %q", i, out.Step, out.Rule)
 	}
 	return nil
@@ -564,7 +564,7 @@ func (w *world) do(i, vol int8) error {
 	case StepRevoke:
 		w.unfree(h, gen)
 		w.refuse(h)
-	case StepWait, StepFind, StepMeet, StepProbe, StepStage, StepSeedAlone, StepKeep, StepRefuse, StepConsult, StepAdmit, StepClear, StepSetAside, StepGiveUp:
+	case StepWait, StepFind, StepMeet, StepProbe, StepStage, StepSeedAlone, StepKeep, StepRefuse, StepConsult, StepAdmit, StepFeed, StepClear, StepSetAside, StepGiveUp:
 		return fmt.Errorf("host %d has no act for %v", i, step)
 	}
 	return nil
@@ -612,7 +612,7 @@ func (w *world) thaw(i int8) error {
 		return err
 	case StepRevoke:
 		w.unfree(&ghost, z.run.gen)
-	case StepWait, StepFind, StepMeet, StepProbe, StepStage, StepSeedAlone, StepKeep, StepRefuse, StepConsult, StepAdmit, StepClear, StepSetAside, StepGiveUp:
+	case StepWait, StepFind, StepMeet, StepProbe, StepStage, StepSeedAlone, StepKeep, StepRefuse, StepConsult, StepAdmit, StepFeed, StepClear, StepSetAside, StepGiveUp:
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -73,7 +74,7 @@ func (a *app) printMembers(r *agent.MembersReport) error {
 	for _, m := range r.Members {
 		db, applied := "-", "-"
 		if m.Version != "" {
-			db, applied = fmt.Sprintf("%.1f MB", float64(m.DBSize)/1e6), fmt.Sprint(m.Applied)
+			db, applied = fmt.Sprintf("%.1f MB", float64(m.DBSize)/1e6), strconv.FormatUint(m.Applied, 10)
 		}
 		fmt.Fprintln(w, strings.Join([]string{
 			m.Name, string(m.Standing), dash(strings.Join(m.RecordURLs, ",")), dash(m.ID), dash(strings.Join(m.PeerURLs, ",")), dash(m.Role), dash(m.Version), db, applied,

@@ -78,7 +78,7 @@ func (a *app) runRescue(c *cli.Context) error {
 			fmt.Fprintf(a.Out, "%s  %s: %s\n", mark, cond.What, cond.Seen)
 		}
 	}
-	if err := agent.RescueNode(c.Context, &r); err != nil {
+	if err = agent.RescueNode(c.Context, &r); err != nil {
 		return err
 	}
 	plan, err := agent.RescueMember(c.Context, r, c.Bool("dry-run"))

@@ -30,7 +30,7 @@ func WritePoint(dir string, cluster types.ID, members []*membership.Member, vers
 	}()
 	store := v2store.New(clusterPrefix, keysPrefix)
 	cl := membership.NewClusterFromMembers(zap.NewNop(), cluster, members)
-	if v, err := semver.NewVersion(version); err == nil {
+	if v, verr := semver.NewVersion(version); verr == nil {
 		cl.SetVersion(v, func(*zap.Logger, *semver.Version) {}, membership.ApplyV2storeOnly)
 	}
 	cl.Store(store)
