@@ -7,6 +7,7 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 IMAGE ?= etcdinit:$(VERSION)
 BUILDER ?= golang:1.26
 FUZZTIME ?= 10s
+PICTURES ?= docs
 # What the program does not use of its libraries stays out of the binary (3 % of it).
 TAGS := grpcnotrace,nethttpomithttp2,urfave_cli_no_docs
 export VERSION
@@ -59,6 +60,12 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 .PHONY: demo
 demo: ## a three-member cluster on loopback
 	$(GO) run ./cmd/etcdinit-demo
+
+.PHONY: pictures
+pictures: ## the animated pictures of README.md, from the demo; PICTURES names another folder than docs
+	$(GO) build -o bin/etcdinit-demo ./cmd/etcdinit-demo
+	cd bin && PATH=$$PWD:$$PATH ../tools/picture etcdinit-demo >$(abspath $(PICTURES))/boot.svg
+	cd bin && PATH=$$PWD:$$PATH ../tools/picture 'etcdinit-demo --lose-disk' >$(abspath $(PICTURES))/lost-disk.svg
 
 .PHONY: image
 image: ## the container image IMAGE, built in BUILDER

@@ -203,28 +203,56 @@ func TestNoPlaceOfOneMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var places []string
-	if strings.Count(filepath.ToSlash(root), "/") > 1 { // the like of /src is a place of any machine
-		places = append(places, root)
-	}
-	if home, homeErr := os.UserHomeDir(); homeErr == nil && len(home) > 1 {
-		places = append(places, home+"/")
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = ""
 	}
 	proxy, err := exec.CommandContext(t.Context(), "go", "env", "GOPROXY").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range strings.FieldsFunc(strings.TrimSpace(string(proxy)), func(r rune) bool { return r == ',' || r == '|' }) {
-		if where, err := url.Parse(part); err == nil && where.Host != "" {
-			places = append(places, where.Hostname())
-		}
-	}
+	places := placesOf(filepath.ToSlash(root), filepath.ToSlash(home), string(proxy))
 	for _, name := range files(t) {
 		text := read(t, name)
 		for _, place := range places {
 			if strings.Contains(text, place) {
 				t.Errorf("%s names %s", name, place)
 			}
+		}
+	}
+}
+
+// placesOf are the places of one machine that no file may name: the checkout, the home and
+// the registry, unless they are the like of what any machine has.
+func placesOf(root, home, proxy string) []string {
+	var places []string
+	for _, dir := range []string{root, home} {
+		common := slices.ContainsFunc([]string{"/opt/", "/srv/", "/usr/", "/etc/", "/var/", "/run/", "/tmp/"}, func(p string) bool { return strings.HasPrefix(dir+"/", p) })
+		if strings.Count(dir, "/") > 1 && !common { // the like of /src and /root is a place of any machine
+			places = append(places, strings.TrimSuffix(dir, "/")+"/")
+		}
+	}
+	for _, part := range strings.FieldsFunc(strings.TrimSpace(proxy), func(r rune) bool { return r == ',' || r == '|' }) {
+		where, err := url.Parse(part)
+		if err == nil && where.Host != "" && !slices.Contains([]string{"proxy.golang.org", "goproxy.io", "goproxy.cn", "localhost", "127.0.0.1"}, where.Hostname()) {
+			places = append(places, where.Hostname())
+		}
+	}
+	return places
+}
+
+func TestPlacesOf(t *testing.T) {
+	for _, tt := range []struct {
+		root, home, proxy string
+		want              []string
+	}{
+		{"/home/ada/src/etcdinit", "/home/ada", "https://proxy.golang.org,direct", []string{"/home/ada/src/etcdinit/", "/home/ada/"}},
+		{"/src", "/root", "off", nil},
+		{"/opt/etcdinit", "/var/lib/etcd", "direct", nil},
+		{"/builds/team/etcdinit", "/", "https://modules.example.org/go|https://goproxy.io\n", []string{"/builds/team/etcdinit/", "modules.example.org"}},
+	} {
+		if got := placesOf(tt.root, tt.home, tt.proxy); !slices.Equal(got, tt.want) {
+			t.Errorf("placesOf(%s, %s, %s) = %v, want %v", tt.root, tt.home, tt.proxy, got, tt.want)
 		}
 	}
 }
@@ -335,6 +363,44 @@ func TestReadmeCommandsAreRun(t *testing.T) {
 			}
 		case !strings.Contains(e2e, `r.block("`+name+`")`):
 			t.Errorf("e2e/readme_test.go does not run the block %s of README.md", name)
+		}
+	}
+}
+
+// phrases are what a reader who is no native, at three in the morning, stumbles over, each
+// with better words.
+var phrases = []struct{ phrase, better string }{
+	{`for ever`, "without limit; 0 = no limit"},
+	{`by hand`, "manually"},
+	{`at hand`, "local; there"},
+	{`as good as`, "treated as"},
+	{`whoever`, "a peer that; the person who"},
+	{`the own`, "its own"},
+	{`calls? a person`, "a human must act"},
+	{`mend(s|ed|ing)?`, "fix"},
+	{`stays? dark`, "say what does not happen"},
+	{`turns? packets`, "check that hairpin NAT works"},
+	{`Safer than what|Faster than what|What no agent can know`, "Comparison; Benchmarks; Limits"},
+}
+
+// Comments, messages and pages are in plain English: short words in their normal order.
+func TestPlainEnglish(t *testing.T) {
+	for _, p := range phrases {
+		bad := regexp.MustCompile(`(?i)\b(` + p.phrase + `)\b`)
+		for _, name := range files(t) {
+			if name == "repo_test.go" || strings.HasPrefix(name, ".git/") {
+				continue
+			}
+			switch path.Ext(name) {
+			case ".go", ".md", ".yaml", ".yml", ".sh", ".txtar", ".tpl", ".txt", ".service", ".conf", "":
+			default:
+				continue
+			}
+			for i, line := range strings.Split(read(t, name), "\n") {
+				if found := bad.FindString(line); found != "" {
+					t.Errorf("%s:%d says %q; better: %s", name, i+1, found, p.better)
+				}
+			}
 		}
 	}
 }

@@ -70,7 +70,7 @@ type AwaitOptions struct {
 // The answer is one of three.
 //  1. The whole set.
 //  2. An *Error of kind Config, Unusable, NotSelf or Plugin, at once: waiting
-//     would not mend it.
+//     would not fix it.
 //  3. When ctx is done: its cause if it was cancelled, and if its deadline
 //     passed the last Retry, with the number of tries, the time waited, and
 //     hints. Never a part of the set.

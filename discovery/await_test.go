@@ -15,7 +15,7 @@ import (
 	"github.com/etcdinit/etcdinit/discovery"
 )
 
-// fake answers in turn, the last answer for ever.
+// fake answers in turn, the last answer repeats.
 type fake struct {
 	answers []answer
 	asked   []time.Time
@@ -289,7 +289,7 @@ func ctxEnd(ctx context.Context) time.Time {
 	return end
 }
 
-// TestAwaitFinal: what waiting cannot mend is returned at once.
+// TestAwaitFinal: what waiting cannot fix is returned at once.
 func TestAwaitFinal(t *testing.T) {
 	https := zone3(3)
 	for i := range https {

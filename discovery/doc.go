@@ -15,7 +15,7 @@
 //  1. The whole peer set, every host with its addresses.
 //  2. Not yet: an *Error of kind Retry. The name does not exist, a record or
 //     an address is missing, a server does not answer, a file is half written.
-//     All these are one class with different words: whoever starts a cluster
+//     All these are one class with different words: a person who starts a cluster
 //     publishes its names while the nodes boot. Error.After says how long the
 //     answer cannot change; Await does not ask sooner.
 //  3. Never: an *Error of another kind. The source is malformed (Config), the

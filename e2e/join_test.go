@@ -117,8 +117,8 @@ func TestGrow(t *testing.T) {
 	}
 }
 
-// TestTakenUp: who repairs by hand removes the member, adds it as a learner, and
-// restarts the service. The ID that was added by hand is not used: it could be on
+// TestTakenUp: an operator who repairs manually removes the member, adds it as a learner, and
+// restarts the service. The ID that was added manually is not used: it could be on
 // another disk.
 func TestTakenUp(t *testing.T) {
 	c := newCluster(t, shape{size: 3, tls: true})
@@ -158,7 +158,7 @@ func TestTakenUp(t *testing.T) {
 	c.works()
 	for _, m := range list(t, other) {
 		if m.ID == byHand {
-			t.Error("the ID that was added by hand is in use")
+			t.Error("the ID that was added manually is in use")
 		}
 	}
 }

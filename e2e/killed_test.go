@@ -45,7 +45,7 @@ const (
 	statePath = "/etcdinit/v2/state"
 )
 
-// says is what the agent on a host tells whoever asks for its state.
+// says is what the agent on a host tells every caller that asks for its state.
 func (c *cluster) says(h *lab.Host) (answer, error) {
 	var a answer
 	url := "http://" + netip.AddrPortFrom(h.Addr4(), 2380).String() + statePath

@@ -33,7 +33,7 @@ func TestDeadFamily(t *testing.T) {
 }
 
 // TestNoHairpin: no member reaches its own URL, as behind a NAT or a load balancer
-// that does not turn packets round. etcd runs there, so its birth must work, too.
+// that does not send packets back. etcd runs there, so its birth must work, too.
 func TestNoHairpin(t *testing.T) {
 	t.Run("dropped", func(t *testing.T) {
 		t.Parallel()

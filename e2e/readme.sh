@@ -1,6 +1,6 @@
 # readme.sh: the commands of a README, run word for word, and each of them. To be sourced.
 #
-# A block of commands stands behind "<!-- run: NAME -->". Whoever sources this has a function fail
+# A block of commands stands behind "<!-- run: NAME -->". A script that sources this has a function fail
 # and names in $ran a file, where all commands that are run are put down.
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # ran: the caller has it

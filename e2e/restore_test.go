@@ -203,7 +203,7 @@ func TestRestoreDiffers(t *testing.T) {
 }
 
 // TestRestoreElsewhere: data that are here are kept, and a cluster that runs is joined or
-// refused as ever: the flag may stand in the unit for ever.
+// refused as ever: the flag may stay in the unit.
 func TestRestoreElsewhere(t *testing.T) {
 	s := takeSnapshot(t, "3.7")
 	c := newCluster(t, shape{size: 3, family: "4"})

@@ -131,7 +131,7 @@ func (c *cluster) clusterVersion(want string) {
 }
 
 // Two seeded members and one that bootstraps as etcd always did are one
-// cluster, whoever comes first.
+// cluster, no matter which comes first.
 func TestWithAStockMember(t *testing.T) {
 	for _, version := range lab.Versions() {
 		for _, order := range []string{"first", "last"} {

@@ -103,7 +103,7 @@ func TestRules(t *testing.T) {
 	if len(rules) < 39 {
 		t.Errorf("only %d rules: %v", len(rules), rules)
 	}
-	files := slices.Concat(glob(t, "*.go"), glob(t, "plugintest/*.go"), glob(t, "run/*.go"), glob(t, "../discovery/execplugin/*.go"))
+	files := slices.Concat(glob(t, "*.go"), glob(t, "plugintest/*.go"), glob(t, "../internal/run/*.go"), glob(t, "../discovery/execplugin/*.go"))
 	named := regexp.MustCompile(`breach\("([0-9.]+)"|\{"[a-z-]+", "([0-9.]+)", s\.|\(?[Rr]ules? (\d\.\d+)`)
 	n := 0
 	for _, f := range files {

@@ -300,7 +300,7 @@ func FuzzReadResponse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// As documents: an empty list is as good as none.
+		// As documents: an empty list counts as none.
 		if twice, err := json.Marshal(back); err != nil || !bytes.Equal(twice, again) {
 			t.Errorf("%s became %s, %v", again, twice, err)
 		}

@@ -327,7 +327,7 @@ func (a *apply) finish() error {
 }
 
 // end removes what is not needed any more, and after an error also the directories
-// that were made for nothing, unless somebody else may be at work in them: whoever
+// that were made for nothing, unless another process may be at work in them: one that
 // locks a directory that is removed under him holds nothing.
 func (a *apply) end() error {
 	for _, dir := range []*stage.Dir{a.wal, a.data} {
@@ -348,7 +348,7 @@ func (a *apply) end() error {
 	return errors.Join(append(errs, a.locks.release())...)
 }
 
-// explain makes an error of a system call one line for whoever is on call.
+// explain makes an error of a system call one line for the person on call.
 func (a *apply) explain(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -7,7 +7,7 @@ import (
 	"github.com/etcdinit/etcdinit/seed/internal/stage"
 )
 
-// ErrorKind is what an Error means for whoever gets it.
+// ErrorKind is what an Error means for the caller.
 type ErrorKind int
 
 const (

@@ -53,6 +53,9 @@ func as(t *testing.T, h helper, cred *syscall.Credential) (status int, stderr st
 	if err = os.WriteFile(bin, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err = os.Chmod(bin, 0o755); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(t.Context(), bin)
 	cmd.Env = []string{h.env()}
 	cmd.Dir = "/"

@@ -61,7 +61,7 @@ func TestInspect(t *testing.T) {
 				st.Record == nil || st.Record.Kind != seed.RecordComputed {
 				t.Errorf("%+v", st)
 			}
-			// Only the own entry has client URLs: to etcd a member with some has run.
+			// Only its own entry has client URLs: to etcd a member with some has run.
 			for _, m := range st.Members {
 				if m.ID != st.MemberID && (len(m.ClientURLs) > 0 || m.Name == "") {
 					t.Errorf("%+v", m)

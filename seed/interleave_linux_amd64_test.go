@@ -166,12 +166,9 @@ func sleepsAt(calls []*call, renames bool) (keys []string) {
 
 // TestSleeper lets a run sleep before each rename and removal, on a file system
 // without locks, while another one goes through whole stories: a disk ID is bound
-// at most once, whoever says "committed" has that seed, and the next run goes on.
+// at most once, a run that says "committed" has that seed, and the next run goes on.
 func TestSleeper(t *testing.T) {
-	if testing.Short() {
-		t.Skip("some ten seconds")
-	}
-	short(t)
+	matrix(t)
 	for _, sc := range []scenario{
 		{layout: 0, do: stepBorn},
 		{layout: 1, do: stepBorn},
@@ -279,10 +276,7 @@ func TestHalfGrowsWhole(t *testing.T) {
 // first sleeps before each of its renames, the second before each of its own until
 // the first has ended.
 func TestTwoSleepers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("some ten seconds")
-	}
-	short(t)
+	matrix(t)
 	for _, sc := range []scenario{
 		{layout: 0, do: stepBorn},
 		{layout: 1, do: stepBorn},

@@ -141,7 +141,7 @@ type Joined struct {
 }
 
 // NewJoiner makes the plan of a directory for a member that a running cluster has
-// added. It is pending until Release: whoever finds it that way has not yet proved
+// added. It is pending until Release: a reader that finds it that way has not yet proved
 // that the cluster reaches this node. Only the directories, the token and the owner
 // of spec are used. It reads and writes nothing.
 func NewJoiner(spec Spec, joined Joined) (*Plan, error) {

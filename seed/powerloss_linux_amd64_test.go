@@ -185,10 +185,7 @@ func (d *disk) cut(t *testing.T, dir string, eager bool) {
 // TestPowerLoss cuts the power after every call of a step: nothing that its success
 // promised may be gone (DL-08).
 func TestPowerLoss(t *testing.T) {
-	if testing.Short() {
-		t.Skip("half a minute")
-	}
-	short(t)
+	matrix(t)
 	for _, sc := range scenarios() {
 		t.Run(sc.name(), func(t *testing.T) {
 			run := sc.arrange(t)

@@ -62,6 +62,7 @@ type cluster struct {
 	peerPort, clientPort int
 	members              []*member
 	dns                  netip.AddrPort
+	server               *dnsServer
 	config               string
 	start                time.Time
 }
@@ -70,14 +71,21 @@ type cluster struct {
 // line where they are not.
 func (c *cluster) checkAddresses() error {
 	for _, m := range c.members {
-		for _, port := range []int{c.peerPort, c.clientPort} {
-			l, err := net.Listen("tcp4", net.JoinHostPort(m.addr.String(), strconv.Itoa(port))) //nolint:noctx // closed at once
-			if err != nil {
-				return c.explain(m, port, err)
-			}
-			if err := l.Close(); err != nil {
-				return err
-			}
+		if err := c.checkAddressesOf(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) checkAddressesOf(m *member) error {
+	for _, port := range []int{c.peerPort, c.clientPort} {
+		l, err := net.Listen("tcp4", net.JoinHostPort(m.addr.String(), strconv.Itoa(port))) //nolint:noctx // closed at once
+		if err != nil {
+			return c.explain(m, port, err)
+		}
+		if err := l.Close(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -115,7 +123,7 @@ log-level: error
 func (c *cluster) configPath() string { return filepath.Join(c.dir, "etcd.yaml") }
 
 // boot runs all agents at once; each starts its etcd as soon as it is done.
-func (c *cluster) boot(ctx context.Context) error {
+func (c *cluster) boot(ctx context.Context, change func(*agent.Config)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c.start = time.Now()
@@ -123,7 +131,7 @@ func (c *cluster) boot(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, m := range c.members {
 		wg.Go(func() {
-			if err := c.bootMember(ctx, m); err != nil {
+			if err := c.bootMember(ctx, m, change); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", m.name, err)
 				cancel() // the others would wait for this one
 			}
@@ -137,14 +145,25 @@ func (c *cluster) boot(ctx context.Context) error {
 	return nil
 }
 
-func (c *cluster) bootMember(ctx context.Context, m *member) error {
+// load reads the one configuration for a member.
+func (c *cluster) load(m *member) (*etcdconf.Config, error) {
 	conf, err := etcdconf.Load(c.configPath(), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	conf.DataDir = filepath.Join(m.dir, conf.DataDir)
+	return conf, nil
+}
+
+// bootMember runs the agent and, once that is done, etcd; change is what differs
+// from a first start.
+func (c *cluster) bootMember(ctx context.Context, m *member, change func(*agent.Config)) error {
+	conf, err := c.load(m)
 	if err != nil {
 		return err
 	}
 	resolved := filepath.Join(m.dir, "etcd.yaml")
-	conf.DataDir = filepath.Join(m.dir, conf.DataDir)
-	m.result, err = agent.Init(ctx, agent.Config{
+	cfg := agent.Config{
 		Etcd:     conf,
 		Registry: discovery.Registry{"srv": srv.New},
 		Source:   "srv://" + conf.DiscoverySRV, Size: len(c.members),
@@ -155,8 +174,11 @@ func (c *cluster) bootMember(ctx context.Context, m *member) error {
 		ConfigOut:  resolved,
 		Quorum:     agent.QuorumAll,
 		Log:        zap.NewNop(),
-	}, false)
-	if err != nil {
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if m.result, err = agent.Init(ctx, cfg, false); err != nil {
 		return err
 	}
 	for _, s := range m.result.Spans {
@@ -198,10 +220,7 @@ func (c *cluster) stop() {
 	var wg sync.WaitGroup
 	for _, m := range c.members {
 		if m.etcd != nil {
-			wg.Go(func() {
-				m.etcd.Server.HardStop() // all end at once: there is nobody to hand leadership to
-				m.etcd.Close()
-			})
+			wg.Go(m.stop)
 		}
 	}
 	stopped := make(chan struct{})
@@ -210,6 +229,13 @@ func (c *cluster) stop() {
 	case <-stopped:
 	case <-time.After(5 * time.Second):
 	}
+}
+
+// stop ends the member's server at once.
+func (m *member) stop() {
+	m.etcd.Server.HardStop() // there may be nobody to hand leadership to
+	m.etcd.Close()
+	m.etcd = nil
 }
 
 // resolveHere makes every name that this process looks up go to the demo's own
@@ -223,11 +249,19 @@ func (c *cluster) resolveHere() {
 // prove writes a key through the first member, reads it through the last, and
 // prints the member list, all over etcd's JSON gateway.
 func (c *cluster) prove(ctx context.Context, out io.Writer) error {
-	first, last := c.members[0].clientURL(c.clientPort), c.members[len(c.members)-1].clientURL(c.clientPort)
-	key, value := "how", "all at once"
-	if err := call(ctx, first+"/v3/kv/put", map[string]string{"key": b64(key), "value": b64(value)}, &struct{}{}); err != nil {
+	first := c.members[0]
+	if err := call(ctx, first.clientURL(c.clientPort)+"/v3/kv/put", map[string]string{"key": b64(key), "value": b64(value)}, &struct{}{}); err != nil {
 		return err
 	}
+	return c.show(ctx, out, "written through "+first.name)
+}
+
+// The key that shows that the cluster works.
+const key, value = "how", "all at once"
+
+// show reads the key through the last member and prints the member list.
+func (c *cluster) show(ctx context.Context, out io.Writer, origin string) error {
+	last := c.members[len(c.members)-1].clientURL(c.clientPort)
 	var got struct {
 		Kvs []struct{ Value string }
 	}
@@ -235,7 +269,7 @@ func (c *cluster) prove(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if len(got.Kvs) != 1 || got.Kvs[0].Value != b64(value) {
-		return fmt.Errorf("%s was written through %s, but %s answers %v", key, first, last, got.Kvs)
+		return fmt.Errorf("%s was %s, but %s answers %v", key, origin, last, got.Kvs)
 	}
 	var list struct {
 		Header struct {
@@ -250,7 +284,7 @@ func (c *cluster) prove(ctx context.Context, out io.Writer) error {
 	if err := call(ctx, last+"/v3/cluster/member/list", map[string]string{}, &list); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "Cluster %s: %q written through %s, read through %s.\n\n", c.members[0].result.ClusterID, value, c.members[0].name, c.members[len(c.members)-1].name)
+	fmt.Fprintf(out, "Cluster %s: %q %s, read through %s.\n\n", c.members[0].result.ClusterID, value, origin, c.members[len(c.members)-1].name)
 	for _, m := range list.Members {
 		id, err := strconv.ParseUint(m.ID, 10, 64)
 		if err != nil {

@@ -66,6 +66,13 @@ func serveDNS(zone records) (*dnsServer, error) {
 	return s, nil
 }
 
+// set changes the zone.
+func (s *dnsServer) set(zone records) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.zone = zone
+}
+
 func (s *dnsServer) stop() error { return errors.Join(s.udp.Shutdown(), s.tcp.Shutdown()) }
 
 // summary says what the agents asked.
@@ -81,11 +88,14 @@ func (s *dnsServer) answer(w dns.ResponseWriter, q *dns.Msg) {
 	m.Authoritative = true
 	name := dns.CanonicalName(q.Question[0].Name)
 	s.count(name)
-	switch addr, known := s.zone.hosts[name]; {
+	s.mu.Lock()
+	zone := s.zone
+	s.mu.Unlock()
+	switch addr, known := zone.hosts[name]; {
 	case name == serverName && q.Question[0].Qtype == dns.TypeSRV:
-		for _, host := range s.zone.order {
-			m.Answer = append(m.Answer, &dns.SRV{Hdr: header(name, dns.TypeSRV), Port: s.zone.port, Target: host})
-			m.Extra = append(m.Extra, &dns.A{Hdr: header(host, dns.TypeA), A: s.zone.hosts[host].AsSlice()})
+		for _, host := range zone.order {
+			m.Answer = append(m.Answer, &dns.SRV{Hdr: header(name, dns.TypeSRV), Port: zone.port, Target: host})
+			m.Extra = append(m.Extra, &dns.A{Hdr: header(host, dns.TypeA), A: zone.hosts[host].AsSlice()})
 		}
 	case known && q.Question[0].Qtype == dns.TypeA:
 		m.Answer = append(m.Answer, &dns.A{Hdr: header(name, dns.TypeA), A: addr.AsSlice()})

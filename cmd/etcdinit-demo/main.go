@@ -28,13 +28,17 @@ func main() {
 	}
 }
 
-// run is the demo: options, records, agents, servers, a key, the timeline.
+// run is the demo: options, records, agents, servers, a key, the timeline, and the
+// stories that were asked for.
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("etcdinit-demo", flag.ContinueOnError)
 	members := flags.Int("members", 3, "members of the cluster")
 	keep := flags.Bool("keep", false, "stay up until interrupted")
 	peerPort := flags.Int("peer-port", 22380, "peer port, the same on every member's address")
 	clientPort := flags.Int("client-port", 22379, "client port, the same on every member's address")
+	lose := flags.Bool("lose-disk", false, "then a member loses its disk, is refused, and is replaced")
+	grow := flags.Bool("grow", false, "then a member joins")
+	restore := flags.Bool("restore", false, "then all disks are lost, and a snapshot brings the keys back")
 	if err = flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,14 +63,14 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dns.stop()) }()
-	c.dns = dns.addr
+	c.dns, c.server = dns.addr, dns
 	c.resolveHere()
 
 	if err = c.writeConfig(); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "DNS server on %s answers %s with %d records.\nOne configuration for all %d members:\n\n%s\n", dns.addr, serverName, *members, *members, indent(c.config))
-	if err = c.boot(ctx); err != nil {
+	if err = c.boot(ctx, nil); err != nil {
 		return err
 	}
 	defer c.stop()
@@ -75,6 +79,19 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	c.timeline(out)
 	fmt.Fprintf(out, "\n%s\n", dns.summary())
+	for _, story := range []struct {
+		told bool
+		tell func(context.Context, io.Writer) error
+	}{{*lose, c.loseDisk}, {*grow, c.grow}, {*restore, c.restore}} {
+		if !story.told {
+			continue
+		}
+		begin := time.Now()
+		if err = story.tell(ctx, out); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "(%s)\n", time.Since(begin).Round(100*time.Millisecond))
+	}
 	if *keep {
 		fmt.Fprintf(out, "\nThe cluster stays up: etcdctl --endpoints %s member list\nStop it with Ctrl-C.\n", c.members[0].clientURL(c.clientPort))
 		<-ctx.Done()

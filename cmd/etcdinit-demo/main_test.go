@@ -72,6 +72,34 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// TestStories: a lost disk is refused and replaced, a member joins, and a snapshot
+// brings the keys back, on the same members.
+func TestStories(t *testing.T) {
+	if runtime.GOOS == "darwin" {
+		t.Skip("macOS has one loopback address unless aliases are added")
+	}
+	if testing.Short() {
+		t.Skip("etcd changes no members in a cluster's first five seconds")
+	}
+	var out strings.Builder
+	err := run(t.Context(), []string{"--lose-disk", "--grow", "--restore", "--peer-port", freePort(t, 4), "--client-port", freePort(t, 4)}, &out)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	rest := out.String()
+	for _, want := range []string{
+		"=== A disk is lost: etcd-2", "the data of etcd-2 are gone", "  1. until etcdctl", "Exit status 42, and nothing was written.",
+		"--if-running=replace", "votes", "=== The cluster grows: etcd-4", "votes", "=== Every disk is lost",
+		`"all at once" restored from the snapshot, read through etcd-4`,
+	} {
+		_, after, ok := strings.Cut(rest, want)
+		if !ok {
+			t.Fatalf("no %q, in its place, in\n%s", want, out.String())
+		}
+		rest = after
+	}
+}
+
 // inReadme: what README.md shows of the demo is what it prints, IDs and ports aside.
 func inReadme(t *testing.T, out string) {
 	t.Helper()

@@ -120,7 +120,7 @@ func sum(data []byte) uint64 {
 }
 
 // dns ZONE [DURATION ZONE]...: serves zone files from a DNS server on loopback,
-// each for the time behind it, the last for ever. $DNS is its address, $DNSLOG
+// each for the time behind it, the last one repeats. $DNS is its address, $DNSLOG
 // a file with one line a question. A zone file may begin with ";! rcode NAME",
 // ";! drop" or ";! truncate" (UDP answers carry TC and nothing else).
 func serveZone(ts *testscript.TestScript, neg bool, args []string) {

@@ -82,7 +82,7 @@ func New(source *url.URL, env discovery.Env) (discovery.Provider, error) {
 //     back to the address, or all named by their addresses.
 //  2. A Retry: the name does not exist or has too few addresses, some of them
 //     have a host name and some have none yet, or no server answered.
-//  3. An Unusable error: an answer that waiting will not mend.
+//  3. An Unusable error: an answer that waiting will not fix.
 func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	pass, err := p.dns.Pass()
 	if err != nil {

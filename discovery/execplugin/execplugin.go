@@ -17,8 +17,8 @@ import (
 
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/discovery/internal/resolve"
+	"github.com/etcdinit/etcdinit/internal/run"
 	"github.com/etcdinit/etcdinit/plugins"
-	"github.com/etcdinit/etcdinit/plugins/run"
 )
 
 // DefaultTimeout is how long one call of a plugin may take where the source

@@ -14,8 +14,8 @@ import (
 	"syscall"
 
 	"github.com/etcdinit/etcdinit/discovery"
+	"github.com/etcdinit/etcdinit/internal/run"
 	"github.com/etcdinit/etcdinit/plugins"
-	"github.com/etcdinit/etcdinit/plugins/run"
 )
 
 // DefaultDirs is where plugins are looked for when nobody said (rule 1.2).

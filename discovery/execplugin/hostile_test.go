@@ -16,8 +16,8 @@ import (
 
 	"github.com/etcdinit/etcdinit/discovery"
 	"github.com/etcdinit/etcdinit/discovery/internal/dnstest"
+	"github.com/etcdinit/etcdinit/internal/run"
 	"github.com/etcdinit/etcdinit/plugins"
-	"github.com/etcdinit/etcdinit/plugins/run"
 )
 
 // hostile is a plugin that answers whatever hurts: it starts from a good

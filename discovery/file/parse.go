@@ -49,7 +49,7 @@ func (e *entry) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// halfError is an error of a file that ends too early: whoever writes it may
+// halfError is an error of a file that ends too early: its writer may
 // not be done.
 type halfError struct {
 	err   error

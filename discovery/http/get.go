@@ -153,7 +153,7 @@ func (p *provider) failed(err error) error {
 	e := p.error(discovery.Retry, "no answer")
 	e.Err = bare(err)
 	var cert *tls.CertificateVerificationError
-	if errors.As(err, &cert) { // a clock that is not set yet mends itself
+	if errors.As(err, &cert) { // a clock that is not set yet corrects itself
 		e.AtDeadline = discovery.Unusable
 	}
 	return e

@@ -15,7 +15,7 @@ import (
 )
 
 // peers reads the records: each host and port once, in the records' order. It
-// refuses what no later answer with these records can mend, before it counts.
+// refuses what no later answer with these records can fix, before it counts.
 func (p *provider) peers(a resolve.Answer) ([]discovery.Peer, error) {
 	var peers []discovery.Peer
 	var priorities []uint16

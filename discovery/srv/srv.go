@@ -131,7 +131,7 @@ func (p *provider) owner(label string) string {
 //  1. All records, every target with its addresses.
 //  2. A Retry: the name does not exist, has no or too few records, a target
 //     has no address, or no server answered.
-//  3. An Unusable or Config error: records that waiting will not mend.
+//  3. An Unusable or Config error: records that waiting will not fix.
 func (p *provider) Discover(ctx context.Context) ([]discovery.Peer, error) {
 	pass, err := p.dns.Pass()
 	if err != nil {

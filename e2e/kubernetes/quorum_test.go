@@ -43,7 +43,7 @@ func TestTimeToQuorum(t *testing.T) {
 		{"stock flags, Parallel", "`--name` and a fixed `--initial-cluster`, otherwise the same", func(t *testing.T, ns string) {
 			applyBase(t, ns, stock(ns, "Parallel", "/readyz"))
 		}},
-		{"stock flags, OrderedReady", "the same, one pod after the other; ready must then mean only alive, or the first pod waits for ever", func(t *testing.T, ns string) {
+		{"stock flags, OrderedReady", "the same, one pod after the other; ready must then mean only alive, or the first pod waits without limit", func(t *testing.T, ns string) {
 			applyBase(t, ns, stock(ns, "OrderedReady", "/livez"))
 		}},
 		{"learners, one by one", "`member add --learner`, start, `member promote`, twice", func(t *testing.T, ns string) {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/etcdinit/etcdinit/internal/run"
 	"github.com/etcdinit/etcdinit/plugins"
-	"github.com/etcdinit/etcdinit/plugins/run"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/etcdinit/etcdinit/internal/run"
 	"github.com/etcdinit/etcdinit/plugins"
-	"github.com/etcdinit/etcdinit/plugins/run"
 )
 
 // DefaultTimeout is how long a plugin may take for one call here.

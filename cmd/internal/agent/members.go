@@ -39,7 +39,7 @@ type MemberRow struct {
 	Standing Standing `json:"standing"`
 	// Why says in words what differs.
 	Why string `json:"why,omitempty"`
-	// Commands mend the difference, in order. Each works as printed, on any host that
+	// Commands fix the difference, in order. Each works as printed, on any host that
 	// reaches the client ports; On names the node that a command is for, where it is one.
 	Commands []string `json:"commands,omitempty"`
 	On       string   `json:"on,omitempty"`
@@ -303,7 +303,7 @@ func (s *sides) missing(p discovery.Peer) MemberRow {
 		row.Why = "no running cluster was found"
 		return row
 	}
-	row.Why = "start the service there with --if-running=join, or add it by hand before that start; if it is not meant to come, take its record out"
+	row.Why = "start the service there with --if-running=join, or add it manually before that start; if it is not meant to come, take its record out"
 	row.Commands = []string{s.ctl + " member add " + p.Name + " --learner --peer-urls=" + strings.Join(p.PeerURLs, ",")}
 	return row
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // TestMembersProduct: every state that one member can be in, by the records and by the
-// cluster, has its standing and the commands that mend it, beside two members that are
+// cluster, has its standing and the commands that fix it, beside two members that are
 // as they should be.
 func TestMembersProduct(t *testing.T) {
 	t.Parallel()

@@ -45,7 +45,7 @@ func reasonOf(kind discovery.Kind) string {
 }
 
 // missing says so where this node's own record is, or may be, among those that a part
-// of the set lacks: whoever publishes it only once etcd is healthy waits for ever.
+// of the set lacks: a service that publishes it only once etcd is healthy waits without limit.
 func (a *agent) missing(e *discovery.Error) string {
 	if e.Kind != discovery.Retry || len(e.Seen) == 0 {
 		return ""

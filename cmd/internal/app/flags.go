@@ -25,7 +25,7 @@ const (
 	groupFind = "discovery:"
 	groupSelf = "which peer is this node:"
 	groupSafe = "safety:"
-	groupBack = "restoring a snapshot (only where all members' disks are empty and no etcd runs; it may stay there for ever):"
+	groupBack = "restoring a snapshot (only where all members' disks are empty and no etcd runs; it may stay there):"
 	groupOut  = "handoff to etcd:"
 )
 

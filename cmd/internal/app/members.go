@@ -16,9 +16,9 @@ import (
 func (a *app) membersCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "members",
-		Usage: "print the records and the running cluster side by side, and what mends a difference",
+		Usage: "print the records and the running cluster side by side, and how to fix a difference",
 		Description: `Asks discovery and the running cluster, and changes nothing: which members are in
-the records, which in the cluster, how they are, and the command that mends each
+the records, which in the cluster, how they are, and the command that fixes each
 difference. To shrink a cluster, take a record out and run what is printed.
 
    etcdinit members --config-file /etc/etcd/etcd.yaml --size 3

@@ -42,7 +42,7 @@ type document struct {
 	path  string
 	root  *yamlv3.Node // a document node; its content is one mapping, or nothing
 	lines map[string]int
-	null  map[string]bool // keys without a value: as good as absent
+	null  map[string]bool // keys without a value: treated as absent
 	// anchored: the value has a name, for use in other places.
 	anchored map[string]bool
 	spelled  map[string]string          // keys as the file spells them

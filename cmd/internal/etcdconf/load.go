@@ -106,7 +106,7 @@ func (c *Config) fromFile(given map[string][]setting) error {
 	for _, k := range append(ownKeys(), refusedKeys()...) {
 		value := values[k.flag]
 		if k.kind == integer && value == "0" || k.kind == boolean && value == "false" {
-			value = "" // as good as absent
+			value = "" // treated as absent
 		}
 		if value == "" && !d.has(k.yamlPath()) {
 			continue

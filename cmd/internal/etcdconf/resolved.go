@@ -34,7 +34,7 @@ func (c *Config) Resolved(h Handoff) ([]byte, error) {
 	}
 	have := d.values()
 	for _, p := range h.pairs() {
-		if !saysSame(p.flag, have[p.flag], p.value) { // else it stays in the words of whoever wrote it
+		if !saysSame(p.flag, have[p.flag], p.value) { // else it stays in its author's words
 			set(top, scalar(p.value), p.flag)
 		}
 	}

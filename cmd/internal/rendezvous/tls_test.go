@@ -144,7 +144,7 @@ func TestRehearsal(t *testing.T) {
 					t.Errorf("no %q in %q, detail %s", w, p.Last.Certs, p.Last.Detail)
 				}
 				if !strings.Contains(strings.Join(own, "\n"), w) {
-					t.Errorf("no %q in the own findings %q", w, own)
+					t.Errorf("no %q in its own findings %q", w, own)
 				}
 			}
 		})

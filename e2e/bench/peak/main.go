@@ -2,7 +2,7 @@
 
 // Command peak runs a command, and prints the most memory that it had
 // resident, in bytes. It is a program of its own because a process inherits
-// the peak of whoever started it, and this one's is small.
+// the peak of the process that started it, and this one's is small.
 package main
 
 import (

@@ -45,7 +45,7 @@ func Write(dir string, id Identity, members []*membership.Member) error {
 }
 
 // WriteBehind is Write with the record of a snapshot behind the configuration changes:
-// what the members begin with is a database, and whoever joins later must be sent it.
+// what the members begin with is a database, and a member that joins later must be sent it.
 // Without that record the leader's log seems to begin at nothing, and a joiner gets the
 // log alone.
 func WriteBehind(dir string, id Identity, members []*membership.Member) error {
