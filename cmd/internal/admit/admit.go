@@ -28,6 +28,10 @@ const (
 	// quorum, and says so.
 	CallTime = 8 * time.Second
 	dialTime = 2 * time.Second
+	// pingTime and pongTime find out that a member hangs in the middle of a long stream,
+	// which has no deadline of its own. etcd takes a ping every five seconds.
+	pingTime = 10 * time.Second
+	pongTime = 5 * time.Second
 )
 
 // Access is how a cluster's client ports are reached.
@@ -168,7 +172,7 @@ func Open(endpoints []string, access Access) (*Client, error) {
 	}
 	endpoints = slices.Compact(slices.Sorted(slices.Values(endpoints)))
 	cfg := clientv3.Config{
-		Endpoints: endpoints, DialTimeout: dialTime, Logger: zap.NewNop(),
+		Endpoints: endpoints, DialTimeout: dialTime, DialKeepAliveTime: pingTime, DialKeepAliveTimeout: pongTime, Logger: zap.NewNop(),
 		Username: access.User, Password: access.Password,
 	}
 	if access.Dial != nil {
