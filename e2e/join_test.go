@@ -212,7 +212,7 @@ func TestNotReached(t *testing.T) {
 // other node out, until it has been silent for --replace-after; one that answers is left
 // alone.
 func TestDeadLearner(t *testing.T) {
-	for _, version := range []string{"3.5", "3.7"} {
+	for _, version := range minors("3.7") {
 		t.Run(version, func(t *testing.T) {
 			c := newCluster(t, shape{size: 5, family: "4"})
 			all := c.hosts

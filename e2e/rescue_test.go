@@ -14,8 +14,11 @@ import (
 // is gone. The node that was meant takes the seat; the same service and the command that
 // is printed do the rest.
 func TestRescue(t *testing.T) {
-	for _, version := range []string{"3.5", "3.6", "3.7"} {
+	for _, version := range minors("3.7") {
 		t.Run(version, func(t *testing.T) {
+			if version == "3.4" { // an image of it does not say which term it is of
+				return
+			}
 			c := newCluster(t, shape{size: 2, family: "4"})
 			all := c.hosts
 			c.hosts, c.shape.size = all[:1], 1

@@ -16,8 +16,14 @@ import (
 	"github.com/etcdinit/etcdinit/e2e/internal/lab"
 )
 
-// minors are the etcds that the tool has to serve, the oldest first.
-func minors() []string { return []string{"3.4", "3.5", "3.6", "3.7"} }
+// minors are the etcds that the tool has to serve, the oldest first. A usual run takes
+// those that are given; the stage matrix takes all.
+func minors(usual ...string) []string {
+	if os.Getenv("ETCDINIT_E2E_MATRIX") == "" {
+		return usual
+	}
+	return []string{"3.4", "3.5", "3.6", "3.7"}
+}
 
 // taken is a snapshot that an etcd of some minor has saved, and what is in it.
 type taken struct {
@@ -89,12 +95,12 @@ func hashKV(t *testing.T, h *lab.Host, revision int64) uint32 {
 // TestRestore: three members with empty disks are born with the content of a snapshot of
 // each minor, at once, by the command that gives birth without one; then one more joins.
 func TestRestore(t *testing.T) {
-	snapshots := map[string]taken{}
-	for _, version := range minors() {
+	snapshots, all := map[string]taken{}, minors("3.6", "3.7")
+	for _, version := range all {
 		snapshots[version] = takeSnapshot(t, version)
 	}
-	for i, of := range minors() {
-		for j, version := range minors() {
+	for i, of := range all {
+		for j, version := range all {
 			s := snapshots[of]
 			t.Run(of+" by "+version, func(t *testing.T) {
 				switch {
@@ -111,8 +117,12 @@ func TestRestore(t *testing.T) {
 					wantEnd(t, res, 20, "was taken of etcd "+of, "then upgrade")
 					return
 				}
-				restores(t, s, version, 0)
-				restores(t, s, version, 1_000_000)
+				if i == j || len(all) > 2 {
+					restores(t, s, version, 0)
+				}
+				if i != j || len(all) > 2 {
+					restores(t, s, version, 1_000_000)
+				}
 			})
 		}
 	}
