@@ -102,7 +102,10 @@ func Stage(ctx context.Context, spec Spec, s Snapshot, log *zap.Logger) (_ *Stag
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // opened for reading
+	defer r.Close()                                                        //nolint:errcheck // opened for reading
+	if f, isFile := r.(*os.File); isFile && membersdb.InUse(f, lockWait) { // the lock goes with the file
+		return nil, inUse(s.Name)
+	}
 	again, err := reuse(ctx, a.dirs, s, size, modified)
 	if err != nil || again != nil {
 		return again, err
@@ -215,7 +218,8 @@ func copyInto(ctx context.Context, db *os.File, r io.Reader, s Snapshot, size in
 	if !isFile || !snapfile.Clone(db, src) {
 		return snapfile.Copy(ctx, db, r, s.Unchecked, progress)
 	}
-	sum, err := snapfile.Copy(ctx, io.Discard, r, s.Unchecked, progress)
+	// What counts is what is here: the source may be written to meanwhile.
+	sum, err := snapfile.Copy(ctx, io.Discard, db, s.Unchecked, progress)
 	if err != nil {
 		return sum, err
 	}
@@ -427,6 +431,10 @@ func bareMembers(members []*membership.Member) []*membership.Member {
 	return list
 }
 
+func inUse(path string) error {
+	return &Error{Kind: Busy, Msg: path + " is in use by a running etcd (or another program): take a snapshot of it (etcdctl snapshot save)", Err: membersdb.ErrLocked}
+}
+
 // ReadSnapshot tells what a snapshot holds. It reads it twice, and writes nothing: the
 // digest at its end is held against what is before it. Without digest, or with a wrong
 // one, it is an error of kind Invalid, unless unchecked is set.
@@ -457,7 +465,7 @@ func ReadSnapshot(ctx context.Context, path string, unchecked bool, progress fun
 	}
 	c, err := membersdb.Count(path, lockWait)
 	if errors.Is(err, membersdb.ErrLocked) {
-		return nil, &Error{Kind: Busy, Msg: path + " is in use by a running etcd (or another program): take a snapshot of it (etcdctl snapshot save)", Err: err}
+		return nil, inUse(path)
 	}
 	if err != nil {
 		return nil, invalid("%s is not to be used: the database in it is damaged: %v", path, err)

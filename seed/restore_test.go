@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
 
@@ -227,6 +228,26 @@ func TestStageRefuses(t *testing.T) {
 		}
 		if entries, _ := os.ReadDir(dir); len(entries) > 0 { //nolint:errcheck // not there is as good
 			t.Errorf("left behind: %v", entries)
+		}
+	})
+	t.Run("a database in use", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "db")
+		if err := os.WriteFile(path, data[:len(data)-32], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := bolt.Open(path, 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close() //nolint:errcheck // nothing was written
+		s := source(nil)
+		s.Unchecked = true
+		s.Open = func(context.Context) (io.ReadCloser, int64, time.Time, error) {
+			f, err := os.Open(path)
+			return f, int64(len(data) - 32), time.Time{}, err
+		}
+		if _, err := seed.Stage(t.Context(), trio(t.TempDir(), "m1"), s, nop); kindOf(err) != seed.Busy {
+			t.Errorf("%v, want Busy", err)
 		}
 	})
 	t.Run("no empty directory", func(t *testing.T) {

@@ -94,6 +94,12 @@ func (a *agent) stageSnapshot(ctx context.Context) error {
 		return err
 	}
 	a.staged = staged
+	if err = a.changed(); err != nil { // the directory itself may be new
+		return err
+	}
+	if !isEmpty(a.disk) {
+		return a.restart()
+	}
 	plan, err := a.planFor(*a.found)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ func (a *app) snapshotCommand() *cli.Command {
 			Name:      "status",
 			Usage:     "print what a snapshot holds, and hold its digest against it",
 			ArgsUsage: "FILE",
-			Description: `Reads the whole file once, and writes nothing: the digest that etcd has put at
+			Description: `Reads the whole file, and writes nothing: the digest that etcd has put at
 its end is held against what is before it. A file that is cut off, damaged,
 compressed, or no snapshot at all is status 20, with the reason.
 

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// headerTime is how long a server may take to begin its answer, and to go on with it.
-	headerTime = 30 * time.Second
+	// stallTime is how long a server may take to begin its answer, and to go on with it.
+	stallTime = 30 * time.Second
 	// pauseMin and pauseMax bound the wait before a stream that broke is asked to go on.
 	pauseMin = 500 * time.Millisecond
 	pauseMax = 5 * time.Second
@@ -30,6 +30,7 @@ type Source struct {
 	Name   string
 	place  string
 	client *http.Client // nil: a file
+	stall  time.Duration
 	// OnRetry, where it is not nil, is told why a stream is asked for again.
 	OnRetry func(error)
 }
@@ -48,8 +49,7 @@ func Parse(place string) (*Source, error) {
 		shown := *u
 		shown.RawQuery, shown.ForceQuery, shown.Fragment = "", false, ""
 		transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is one, as net/http documents
-		transport.ResponseHeaderTimeout = headerTime
-		return &Source{Name: shown.Redacted(), place: place, client: &http.Client{Transport: transport}}, nil
+		return &Source{Name: shown.Redacted(), place: place, client: &http.Client{Transport: transport}, stall: stallTime}, nil
 	}
 	return nil, fmt.Errorf("--restore-snapshot %s: want a path, or a URL with file, http or https", place)
 }
@@ -62,7 +62,7 @@ func (s *Source) Open(ctx context.Context) (r io.ReadCloser, size int64, modifie
 		return s.openFile()
 	}
 	w := &web{Source: s, ctx: ctx, size: -1}
-	if err := w.again(nil); err != nil {
+	if err := w.again(nil); err != nil { //nolint:contextcheck // a stream keeps the one that it was opened with
 		return nil, 0, time.Time{}, err
 	}
 	return w, w.size, w.modified, nil
@@ -92,6 +92,8 @@ type web struct {
 	*Source
 	ctx      context.Context //nolint:containedctx // of one stream, which io.Reader gives no other way
 	body     io.ReadCloser
+	end      context.CancelFunc // of this answer
+	stalled  *time.Timer        // ends it where nothing comes
 	read     int64
 	size     int64
 	modified time.Time
@@ -102,6 +104,7 @@ type web struct {
 // Read reads on. A stream that breaks is asked for again.
 func (w *web) Read(p []byte) (int, error) {
 	for {
+		w.stalled.Reset(w.stall)
 		n, err := w.body.Read(p)
 		w.read += int64(n)
 		if n > 0 {
@@ -119,7 +122,7 @@ func (w *web) Read(p []byte) (int, error) {
 		case errors.Is(err, io.EOF):
 			err = io.ErrUnexpectedEOF
 		}
-		_ = w.body.Close() //nolint:errcheck // it is broken
+		_ = w.Close() //nolint:errcheck // it is broken
 		if err = w.again(fmt.Errorf("%s broke off after %d of %d bytes: %w", w.Name, w.read, w.size, err)); err != nil {
 			return 0, err
 		}
@@ -127,7 +130,11 @@ func (w *web) Read(p []byte) (int, error) {
 }
 
 // Close ends the stream.
-func (w *web) Close() error { return w.body.Close() }
+func (w *web) Close() error {
+	w.stalled.Stop()
+	w.end()
+	return w.body.Close()
+}
 
 // again asks for the rest until an answer begins. broke is why; nil at first.
 func (w *web) again(broke error) error {
@@ -157,7 +164,16 @@ func (w *web) again(broke error) error {
 
 // ask asks once. An error that is no *exit.Error may pass.
 func (w *web) ask() error {
-	req, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.place, http.NoBody)
+	ctx, end := context.WithCancel(w.ctx)
+	stalled := time.AfterFunc(w.stall, end)
+	begun := false
+	defer func() {
+		if !begun {
+			stalled.Stop()
+			end()
+		}
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.place, http.NoBody)
 	if err != nil {
 		return &exit.Error{Status: exit.Config, Reason: "snapshot-missing", Msg: "--restore-snapshot", Err: err}
 	}
@@ -177,7 +193,8 @@ func (w *web) ask() error {
 		_ = resp.Body.Close() //nolint:errcheck // it is not read
 		return err
 	}
-	w.body = resp.Body
+	begun = true
+	w.body, w.end, w.stalled = resp.Body, end, stalled
 	return nil
 }
 
@@ -196,6 +213,9 @@ func (w *web) accept(resp *http.Response) error {
 		w.size, w.etag, w.modified = resp.ContentLength, etag, modified
 		return nil
 	case w.read > 0 && resp.StatusCode == http.StatusPartialContent:
+		if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", w.read)) {
+			return final("the server goes on at another place than was asked for: " + resp.Header.Get("Content-Range"))
+		}
 		if etag != w.etag || !modified.Equal(w.modified) || resp.ContentLength >= 0 && w.size >= 0 && w.read+resp.ContentLength != w.size {
 			return final("the server has another file there now: the stream broke off, and what came so far is not its beginning")
 		}

@@ -72,6 +72,12 @@ func Read(path string, wait time.Duration) (*Contents, error) {
 	return c, nil
 }
 
+// InUse tells whether another process, a running etcd as a rule, has the database in f open
+// for writing: what is copied of it then is of no one moment. f is not read.
+func InUse(f *os.File, wait time.Duration) bool {
+	return errors.Is(lockShared(f, wait), ErrLocked)
+}
+
 // Bare tells whether the database at path is one that etcd has made and put nothing
 // into: no member, no key, no index that was applied. Its buckets need not all be
 // there.
